@@ -1,0 +1,98 @@
+"""Every bound of the agent that is not one of the wire (those are in ``synchub/contract.py``)."""
+
+from typing import Final
+
+GIBIBYTE: Final = 1024**3
+"""Bytes in a GiB."""
+NANOS_PER_SECOND: Final = 1_000_000_000
+"""Nanoseconds in a second."""
+
+# --- the local log ----------------------------------------------------------------------------------
+
+LOG_BYTES_MAX: Final = 10 * GIBIBYTE
+"""Largest local log; then ``append`` is refused."""
+RETENTION_SECONDS: Final = 7 * 24 * 3600
+"""How long payloads stay after the hub acknowledged them."""
+RETENTION_BATCH_EVENTS: Final = 1_000
+"""Most payloads dropped in one transaction."""
+ACKNOWLEDGE_BUCKET_NANOS: Final = 3600 * NANOS_PER_SECOND
+"""Acknowledgements are remembered by the hour for retention: at most 168 rows a run in 7 days."""
+EVENT_OVERHEAD_BYTES: Final = 128
+"""What an event takes in a message besides type, attributes and payload, at most: sequence, time,
+content hash, flags, and the tags and lengths of its fields; 16 attributes add 6 bytes each."""
+RUN_CACHE_MAX: Final = 4_096
+"""Most run heads that the log keeps in memory."""
+COPY_PAGE_EVENTS: Final = 1_024
+"""How many events a copy to a new run takes at once."""
+DATABASE_BUSY_TIMEOUT_MS: Final = 5_000
+"""How long a database call waits for a lock of another process."""
+APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Largest append request: payloads, types and attributes of all its events."""
+
+# --- the thread of the log --------------------------------------------------------------------------
+
+GROUP_EVENTS_MAX: Final = 8_192
+"""Most events in one transaction of appends."""
+GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Most payload bytes in one transaction of appends."""
+QUEUE_CALLS_MAX: Final = 10_000
+"""Most calls that wait for the log's thread."""
+QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Most payload bytes that wait for the log's thread."""
+
+# --- one process a data folder ----------------------------------------------------------------------
+
+PROCESS_LEASE_STALE_SECONDS: Final = 5.0
+"""A holder that cannot be judged by its pid counts as gone after so long without a heartbeat."""
+PROCESS_LEASE_BEAT_SECONDS: Final = 1.0
+"""How often the holder writes its heartbeat."""
+PROCESS_LEASE_WAIT_SECONDS: Final = 6.0
+"""How long a command waits for the data folder; longer than stale."""
+PROCESS_LEASE_RETRY_SECONDS: Final = 0.1
+"""How often it tries meanwhile."""
+
+# --- the local service ------------------------------------------------------------------------------
+
+APPENDS_IN_FLIGHT_MAX: Final = 64
+"""Most unanswered append requests a stream; then the stream is not read."""
+RUN_PAGE_DEFAULT: Final = 100
+"""Quarantined runs a page where the request says nothing."""
+RUN_PAGE_MAX: Final = 1_000
+"""Most quarantined runs a page."""
+EVENT_PAGE_DEFAULT: Final = 500
+"""Local events a page where the request says nothing."""
+EVENT_PAGE_MAX: Final = 5_000
+"""Most local events a page."""
+PAGE_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Most bytes a page, but always at least one entry."""
+TAIL_POLL_SECONDS: Final = 1.0
+"""How often a tail looks by itself, besides being woken by appends."""
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""Longest path of a Unix socket that the kernel takes."""
+ANSWER_WAIT_SECONDS: Final = 30.0
+"""How long a local program waits for the agent's answer; and an answer for its reader."""
+STOP_SECONDS: Final = 10.0
+"""How long an orderly stop may take."""
+
+# --- the command line -------------------------------------------------------------------------------
+
+IMPORT_BATCH_LINES: Final = 1_024
+"""Lines an append request of an import."""
+IMPORT_BATCH_BYTES: Final = 1024 * 1024
+"""An import sends its batch once it has so many bytes."""
+IMPORT_BATCHES_IN_FLIGHT: Final = 8
+"""Unanswered batches of an import."""
+EXEC_LINE_BYTES_MAX: Final = 64 * 1024
+"""A longer line of a program's output becomes several events."""
+EXEC_BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Output of a program that waits for a log that fails; beyond it is lost, counted and said."""
+EXEC_BATCH_EVENTS: Final = 1_024
+"""Most events an append of ``exec``."""
+EXEC_BATCH_BYTES: Final = 1024 * 1024
+"""An append of ``exec`` is closed once it has so many bytes."""
+EXEC_RETRY_SECONDS: Final = 0.5
+"""How long ``exec`` waits before it tries a failing log again."""
+EXEC_LAST_TRY_SECONDS: Final = 10.0
+"""How long ``exec`` goes on trying to write the rest once its program has ended."""
+EXEC_OUTPUT_GRACE_SECONDS: Final = 2.0
+"""How long ``exec`` reads on after its program ended while somebody else holds the pipes open."""
