@@ -9,6 +9,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from synchub import channel
 from synchub.channel import AddressError, FieldViolation, HubAddress, Refusal, parse_addresses
+from synchub.v1.hub_service_pb2 import GetHubInfoRequest
+from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 
 
 def packed(message: Message) -> AnyMessage:
@@ -65,9 +67,8 @@ def test_one_name_is_left_to_grpc_and_several_are_resolved() -> None:
 
 def test_a_hub_that_is_not_there_is_explained_with_its_address() -> None:
     addresses = parse_addresses("127.0.0.1:1")
-    with channel.dial(addresses) as connection:
-        with pytest.raises(grpc.RpcError) as caught:
-            connection.unary_unary("/synchub.v1.HubService/Nothing")(b"", timeout=5)
+    with channel.dial(addresses) as connection, pytest.raises(grpc.RpcError) as caught:
+        HubServiceStub(connection).GetHubInfo(GetHubInfoRequest(), timeout=5)
     refusal = channel.refusal_from_error(caught.value)
     assert refusal.is_connection_loss
     assert refusal.code is grpc.StatusCode.UNAVAILABLE
@@ -75,16 +76,16 @@ def test_a_hub_that_is_not_there_is_explained_with_its_address() -> None:
 
 
 def test_several_addresses_of_both_families_make_one_channel() -> None:
-    with channel.dial(parse_addresses("127.0.0.1:1,[::1]:1")) as connection:
-        with pytest.raises(grpc.RpcError) as caught:
-            connection.unary_unary("/synchub.v1.HubService/Nothing")(b"", timeout=5)
+    addresses = parse_addresses("127.0.0.1:1,[::1]:1")
+    with channel.dial(addresses) as connection, pytest.raises(grpc.RpcError) as caught:
+        HubServiceStub(connection).GetHubInfo(GetHubInfoRequest(), timeout=5)
     assert channel.refusal_from_error(caught.value).code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_the_channel_for_event_loops_meets_the_same_refusal() -> None:
     async with await channel.dial_aio(parse_addresses("127.0.0.1:1,127.0.0.2:1")) as connection:
         with pytest.raises(grpc.RpcError) as caught:
-            await connection.unary_unary("/synchub.v1.HubService/Nothing")(b"", timeout=5)
+            await HubServiceStub(connection).GetHubInfo(GetHubInfoRequest(), timeout=5)
     assert channel.refusal_from_error(caught.value).code is grpc.StatusCode.UNAVAILABLE
 
 
@@ -138,9 +139,7 @@ def test_field_violations_are_explained_by_the_first_three() -> None:
         reason="INVALID_REQUEST",
         violations=tuple(FieldViolation(f"f{n}", "is odd") for n in range(5)),
     )
-    assert (
-        channel.explain(refusal, ()) == "the hub refused the request: f0 is odd; f1 is odd; f2 is odd"
-    )
+    assert channel.explain(refusal, ()) == "the hub refused the request: f0 is odd; f1 is odd; f2 is odd"
 
 
 def test_only_calls_that_may_be_sent_twice_are_retried() -> None:
