@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def tracked_files(*patterns: str) -> list[Path]:
     """Paths in the repository, also those that are not committed yet but not ignored either."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("needs git and a clone of the repository, to know what belongs to it")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT,
