@@ -1,0 +1,185 @@
+"""Whether a request keeps the bounds: field checks, page sizes and page tokens, for every handler.
+
+A handler makes one ``RequestCheck``, asks it about each field, and calls ``refuse_violations`` before
+it touches a service: so the caller hears of all that is wrong at once (at most 16 violations). What a
+field means is not decided here.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Final, NewType
+
+from google.protobuf.message import Message
+
+from hub.core.errors import VIOLATIONS_MAX, InvalidRequest, Violation
+from hub.core.limits import Limits
+from synchub.contract import (
+    HASH_BYTES,
+    attributes_fault,
+    identifier_fault,
+    length_prefixed,
+)
+
+PageToken = NewType("PageToken", str)
+"""Opaque to callers: where the next page of the same request begins."""
+
+PAGE_TOKEN_BYTES_MAX: Final = 8 * 1024
+"""Longest page token that is looked at; ours hold at most two identifiers."""
+_CHECKSUM_BYTES: Final = 12
+_PAGE_TOKEN_FAULT: Final = "is not from a response to the same request"
+
+
+class RequestCheck:
+    """Collects what is wrong with one request."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Begin with nothing wrong; the limits are those in force."""
+        self._limits = limits
+        self._violations: list[Violation] = []
+
+    def add(self, field: str, description: str) -> None:
+        """Note a violation: the field's path, and a phrase that goes on from it ("is negative")."""
+        if len(self._violations) < VIOLATIONS_MAX:
+            self._violations.append(Violation(field, description))
+
+    def refuse_violations(self, facts: Mapping[str, str] | None = None) -> None:
+        """Return if nothing is wrong.
+
+        ``facts`` are more metadata of the error, such as the run that the request was about.
+
+        Raises: InvalidRequest with all violations noted.
+        """
+        if self._violations:
+            raise InvalidRequest(self._violations, dict(facts or {}))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong so far."""
+        return not self._violations
+
+    def identifier(self, field: str, value: str) -> None:
+        """Require an identifier."""
+        fault = identifier_fault(value, self._limits.identifier_bytes_max)
+        if fault is not None:
+            self.add(field, fault)
+
+    def optional_identifier(self, field: str, value: str) -> None:
+        """Require an identifier where anything is given."""
+        if value:
+            self.identifier(field, value)
+
+    def event_type(self, field: str, value: str) -> None:
+        """Require an event type."""
+        fault = identifier_fault(value, self._limits.event_type_bytes_max)
+        if fault is not None:
+            self.add(field, fault)
+
+    def attributes(self, field: str, value: Mapping[str, str]) -> None:
+        """Require attributes or labels within their bounds."""
+        fault = attributes_fault(
+            value,
+            count_max=self._limits.attribute_count_max,
+            key_bytes_max=self._limits.attribute_key_bytes_max,
+            bytes_max=self._limits.attributes_bytes_max,
+        )
+        if fault is not None:
+            self.add(field, fault)
+
+    def not_negative(self, field: str, value: int) -> None:
+        """Require 0 or more."""
+        if value < 0:
+            self.add(field, f"is {value}; 0 or more is needed")
+
+    def hash(self, field: str, value: bytes) -> None:
+        """Require a hash of 32 bytes."""
+        if len(value) != HASH_BYTES:
+            self.add(field, f"has {len(value)} bytes; {HASH_BYTES} are needed")
+
+    def optional_hash(self, field: str, value: bytes) -> None:
+        """Require a hash of 32 bytes where anything is given."""
+        if value:
+            self.hash(field, value)
+
+    def at_most(self, field: str, count: int, count_max: int) -> None:
+        """Require a repeated field of at most so many entries."""
+        if count > count_max:
+            self.add(field, f"has {count} entries; at most {count_max} are allowed")
+
+    def page_size(self, page_size: int) -> int:
+        """Return how many entries a page shall have: the default for 0, larger than allowed lowered."""
+        return self._page_size(page_size, self._limits.page_entries_default, self._limits.page_entries_max)
+
+    def event_page_size(self, page_size: int) -> int:
+        """Return how many events a page shall have, like ``page_size``."""
+        limits = self._limits
+        return self._page_size(page_size, limits.event_page_entries_default, limits.event_page_entries_max)
+
+    def text_page_key(self, request: Message, page_token: str, *, count: int) -> tuple[str, ...] | None:
+        """Return the key of so many texts that a page token of this request holds, None without token."""
+        key = self._page_key(request, page_token)
+        if key is None:
+            return None
+        texts = tuple(part for part in key if isinstance(part, str))
+        if len(texts) != count or len(key) != count:
+            self.add("page_token", _PAGE_TOKEN_FAULT)
+            return None
+        return texts
+
+    def number_page_key(self, request: Message, page_token: str) -> int | None:
+        """Return the number that a page token of this request holds, None without token."""
+        key = self._page_key(request, page_token)
+        if key is None:
+            return None
+        if len(key) != 1 or not isinstance(key[0], int):
+            self.add("page_token", _PAGE_TOKEN_FAULT)
+            return None
+        return key[0]
+
+    def _page_size(self, page_size: int, default: int, largest: int) -> int:
+        self.not_negative("page_size", page_size)
+        return min(page_size, largest) if page_size > 0 else default
+
+    def _page_key(self, request: Message, page_token: str) -> list[str | int] | None:
+        if not page_token:
+            return None
+        try:
+            if len(page_token) > PAGE_TOKEN_BYTES_MAX:
+                raise ValueError("longer than any token of ours")
+            raw = base64.urlsafe_b64decode(page_token.encode("ascii"))
+            checksum, body = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
+            if checksum != _page_checksum(request, body):
+                raise ValueError("made for another request")
+            key: object = json.loads(body)
+            if not isinstance(key, list):
+                raise ValueError("no key")
+        except (ValueError, RecursionError):  # of all ways of being wrong, none is worth telling apart
+            self.add("page_token", _PAGE_TOKEN_FAULT)
+            return None
+        return key
+
+
+def page_token_after(request: Message, *key: str | int) -> PageToken:
+    """Return the token that gives the page after the entry of this key, for the same request only.
+
+    The request's page size may change between pages. The token keeps over a restart of the hub. It is
+    no secret and grants nothing: it says where to go on within what the caller may read anyway; its
+    checksum tells a token of another request from one of this.
+    """
+    body = json.dumps(key, ensure_ascii=False, separators=(",", ":")).encode()
+    return PageToken(base64.urlsafe_b64encode(_page_checksum(request, body) + body).decode("ascii"))
+
+
+def _page_checksum(request: Message, body: bytes) -> bytes:
+    """Return what binds the body of a page token to its request."""
+    parameters = type(request)()
+    parameters.CopyFrom(request)
+    parameters.ClearField("page_token")
+    parameters.ClearField("page_size")
+    parts = (
+        request.DESCRIPTOR.full_name.encode(),
+        parameters.SerializeToString(deterministic=True),
+        body,
+    )
+    return hashlib.sha256(b"".join(map(length_prefixed, parts))).digest()[:_CHECKSUM_BYTES]
