@@ -86,28 +86,34 @@ def identifier_fault(value: str, bytes_max: int = IDENTIFIER_BYTES_MAX) -> str |
     return None
 
 
-def attributes_fault(attributes: Mapping[str, str]) -> str | None:
+def attributes_fault(
+    attributes: Mapping[str, str],
+    *,
+    count_max: int = ATTRIBUTE_COUNT_MAX,
+    key_bytes_max: int = ATTRIBUTE_KEY_BYTES_MAX,
+    bytes_max: int = ATTRIBUTES_BYTES_MAX,
+) -> str | None:
     """Say what keeps ``attributes`` (or labels) from being allowed, or None where they are.
 
     The rule: at most 16 pairs, keys of 1 to 128 bytes, 4 KiB in all, U+0000 nowhere.
 
     Returns: a phrase that completes "<field> …".
     """
-    if len(attributes) > ATTRIBUTE_COUNT_MAX:
-        return f"has {len(attributes)} pairs; at most {ATTRIBUTE_COUNT_MAX} are allowed"
+    if len(attributes) > count_max:
+        return f"has {len(attributes)} pairs; at most {count_max} are allowed"
     bytes_sum = 0
     for key, value in attributes.items():
         try:
             key_bytes, value_bytes = len(key.encode()), len(value.encode())
         except UnicodeEncodeError:
             return "has a lone surrogate, which is not UTF-8"
-        if not 1 <= key_bytes <= ATTRIBUTE_KEY_BYTES_MAX:
-            return f"has a key of {key_bytes} bytes; 1 to {ATTRIBUTE_KEY_BYTES_MAX} are allowed"
+        if not 1 <= key_bytes <= key_bytes_max:
+            return f"has a key of {key_bytes} bytes; 1 to {key_bytes_max} are allowed"
         if "\0" in key or "\0" in value:
             return "has U+0000, which is allowed in payloads only"
         bytes_sum += key_bytes + value_bytes
-    if bytes_sum > ATTRIBUTES_BYTES_MAX:
-        return f"has {bytes_sum} bytes of keys and values; at most {ATTRIBUTES_BYTES_MAX} are allowed"
+    if bytes_sum > bytes_max:
+        return f"has {bytes_sum} bytes of keys and values; at most {bytes_max} are allowed"
     return None
 
 

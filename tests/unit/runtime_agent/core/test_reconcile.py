@@ -26,9 +26,7 @@ RUN = RunKey("p", "r")
 CONTENT = [
     contract.content_hash("t", None, is_final=False, attributes={}, payload=b"%d" % n) for n in range(1, 11)
 ]
-CHAIN = [
-    contract.chain_hash_after(contract.chain_hash_at_start("p", "r"), CONTENT[:n]) for n in range(11)
-]
+CHAIN = [contract.chain_hash_after(contract.chain_hash_at_start("p", "r"), CONTENT[:n]) for n in range(11)]
 
 
 def hub_at(cursor: int, view: HubView = HubView.HUB_BEHIND, highest: int | None = None) -> ReconciledRun:
@@ -36,9 +34,7 @@ def hub_at(cursor: int, view: HubView = HubView.HUB_BEHIND, highest: int | None 
 
 
 def fetched(first: int, last: int) -> list[FetchedEvent]:
-    return [
-        FetchedEvent(n, "t", None, {}, False, b"%d" % n, CONTENT[n - 1]) for n in range(first, last + 1)
-    ]
+    return [FetchedEvent(n, "t", None, {}, False, b"%d" % n, CONTENT[n - 1]) for n in range(first, last + 1)]
 
 
 def test_in_step_goes_on_from_the_end() -> None:
@@ -119,9 +115,7 @@ def test_fetched_pages_are_folded_up_to_the_hubs_chain_hash() -> None:
 def test_a_log_with_another_history_shows_at_the_hubs_cursor() -> None:
     """A restored log gave sequence 4 again: every fetched event is right, but the chain is not."""
     other = contract.chain_hash_after(CHAIN[3], [b"x" * 32])
-    decision = fold_fetched(
-        hub_at(6, HubView.HUB_AHEAD), fetched(5, 6), progress=FetchProgress(4, other)
-    )
+    decision = fold_fetched(hub_at(6, HubView.HUB_AHEAD), fetched(5, 6), progress=FetchProgress(4, other))
     assert isinstance(decision, Diverge)
     assert decision.sequence == 6
 

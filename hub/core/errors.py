@@ -1,0 +1,209 @@
+"""Everything that the hub refuses, as one tree.
+
+::
+
+    HubError
+    ├── Refusal                      a request is answered with a reason (hub.rpc gives the status)
+    │   ├── InvalidRequest           INVALID_REQUEST
+    │   ├── NotFound                 NOT_FOUND
+    │   ├── PermissionDenied         PERMISSION_DENIED
+    │   ├── RuntimeDuplicated        RUNTIME_DUPLICATED
+    │   ├── GenerationChanged        GENERATION_CHANGED
+    │   ├── PositionAhead            POSITION_AHEAD
+    │   ├── LimitReached             LIMIT_REACHED
+    │   ├── StorageUnavailable       STORAGE_UNAVAILABLE
+    │   └── HubStopping              HUB_STOPPING
+    └── StartRefused                 the hub does not start; for the operator, with a hint
+
+A leaf is a cause that a caller can act on; its fields are the facts, ``str()`` its sentence for
+people. No internal detail, path or SQL stands in a ``Refusal``; ``StartRefused`` is for the operator.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hub.core.values import HubGeneration, InstanceId, ProjectId, RuntimeId
+
+VIOLATIONS_MAX = 16
+"""Most field violations in one refusal; error details travel in metadata of about 8 KiB."""
+
+
+class Reason(StrEnum):
+    """The ``ErrorInfo.reason`` of a refusal; fixed names that clients decide on."""
+
+    INVALID_REQUEST = "INVALID_REQUEST"
+    NOT_FOUND = "NOT_FOUND"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    RUNTIME_DUPLICATED = "RUNTIME_DUPLICATED"
+    GENERATION_CHANGED = "GENERATION_CHANGED"
+    POSITION_AHEAD = "POSITION_AHEAD"
+    LIMIT_REACHED = "LIMIT_REACHED"
+    STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"
+    HUB_STOPPING = "HUB_STOPPING"
+
+
+class HubError(Exception):
+    """Root of the hub's own errors."""
+
+
+@dataclass(eq=False)
+class StartRefused(HubError):
+    """The hub does not start: what is wrong, and what the operator can do about it."""
+
+    sentence: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.sentence} {self.hint}".strip()
+
+
+class Refusal(HubError):
+    """A request is answered with a reason; nothing was changed by it."""
+
+    reason: Reason
+
+    def metadata(self) -> dict[str, str]:
+        """Return the facts for programs, with lowerCamelCase keys."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One field that breaks a bound or a type: its path in the request, and what is wrong."""
+
+    field: str
+    description: str
+
+
+@dataclass(eq=False)
+class InvalidRequest(Refusal):
+    """The request breaks a bound or a type; at most 16 violations are told."""
+
+    reason = Reason.INVALID_REQUEST
+    violations: list[Violation]
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        first = self.violations[0]
+        more = len(self.violations) - 1
+        rest = f" (and {more} more)" if more else ""
+        return f"{first.field} {first.description}{rest}"
+
+    def metadata(self) -> dict[str, str]:
+        return {"field": self.violations[0].field, **self.facts}
+
+
+@dataclass(eq=False)
+class NotFound(Refusal):
+    """What was asked for does not exist within the caller's hub project."""
+
+    reason = Reason.NOT_FOUND
+    what: str
+    ids: dict[str, str]
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{key} {value!r}" for key, value in self.ids.items())
+        return f"there is no {self.what} with {named}"
+
+    def metadata(self) -> dict[str, str]:
+        return self.ids
+
+
+@dataclass(eq=False)
+class PermissionDenied(Refusal):
+    """The caller may not act on this project."""
+
+    reason = Reason.PERMISSION_DENIED
+    project_id: ProjectId
+
+    def __str__(self) -> str:
+        return f"project {self.project_id!r} is taken by somebody else"
+
+    def metadata(self) -> dict[str, str]:
+        return {"projectId": self.project_id}
+
+
+@dataclass(eq=False)
+class RuntimeDuplicated(Refusal):
+    """The instance was the runtime's current one once and is not any more."""
+
+    reason = Reason.RUNTIME_DUPLICATED
+    runtime_id: RuntimeId
+    instance_id: InstanceId
+
+    def __str__(self) -> str:
+        return (
+            f"instance {self.instance_id!r} of runtime {self.runtime_id!r} has a successor that was heard"
+            " after it; begin anew with a fresh instance, and look for a second copy of this runtime"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        return {"runtimeId": self.runtime_id, "id": self.instance_id}
+
+
+@dataclass(eq=False)
+class GenerationChanged(Refusal):
+    """The position is from a life of the store whose tail may be lost."""
+
+    reason = Reason.GENERATION_CHANGED
+    hub_generation: HubGeneration
+    lowest_position: int
+
+    def __str__(self) -> str:
+        return (
+            "the hub's generation changed and the position may be lost; what was read up to position"
+            f" {self.lowest_position} still holds, read on from there under generation {self.hub_generation}"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        return {"hubGeneration": self.hub_generation, "lowestPosition": str(self.lowest_position)}
+
+
+@dataclass(eq=False)
+class PositionAhead(Refusal):
+    """The position lies beyond everything that is stored."""
+
+    reason = Reason.POSITION_AHEAD
+    position: int
+    head_position: int
+
+    def __str__(self) -> str:
+        return f"position {self.position} is ahead of the head, which is {self.head_position}"
+
+    def metadata(self) -> dict[str, str]:
+        return {"headPosition": str(self.head_position)}
+
+
+@dataclass(eq=False)
+class LimitReached(Refusal):
+    """A bound of the hub is reached; ``limit`` names it."""
+
+    reason = Reason.LIMIT_REACHED
+    limit: str
+    limit_value: int
+
+    def __str__(self) -> str:
+        return f"the limit {self.limit} of {self.limit_value} is reached"
+
+    def metadata(self) -> dict[str, str]:
+        return {"limit": self.limit, "limitValue": str(self.limit_value)}
+
+
+@dataclass(eq=False)
+class StorageUnavailable(Refusal):
+    """The store cannot be written or read now; what was acknowledged is safe, try again later."""
+
+    reason = Reason.STORAGE_UNAVAILABLE
+
+    def __str__(self) -> str:
+        return "the hub's store is unavailable at the moment; what was acknowledged is safe, try again later"
+
+
+@dataclass(eq=False)
+class HubStopping(Refusal):
+    """The hub stops; connect again in a moment."""
+
+    reason = Reason.HUB_STOPPING
+
+    def __str__(self) -> str:
+        return "the hub is stopping; connect again in a moment"

@@ -1,0 +1,72 @@
+"""Every bound of the hub, in one place.
+
+``Limits`` holds those that are settings: ``hub.config`` fills it, ``GetHubInfo`` reports what a client
+needs, and whoever enforces one names it in its error. Units stand in the names.
+"""
+
+from dataclasses import dataclass
+
+from synchub import contract
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds in force; the defaults are those of the wire contract."""
+
+    identifier_bytes_max: int = contract.IDENTIFIER_BYTES_MAX
+    event_type_bytes_max: int = contract.EVENT_TYPE_BYTES_MAX
+    payload_bytes_max: int = contract.PAYLOAD_BYTES_MAX
+    attribute_count_max: int = contract.ATTRIBUTE_COUNT_MAX
+    attribute_key_bytes_max: int = contract.ATTRIBUTE_KEY_BYTES_MAX
+    attributes_bytes_max: int = contract.ATTRIBUTES_BYTES_MAX
+    batch_events_max: int = contract.BATCH_EVENTS_MAX
+    batch_bytes_max: int = contract.BATCH_BYTES_MAX
+    message_bytes_max: int = contract.MESSAGE_BYTES_MAX
+    reconcile_runs_max: int = contract.RECONCILE_RUNS_MAX
+    active_runs_max: int = contract.ACTIVE_RUNS_MAX
+
+    page_entries_default: int = 100
+    page_entries_max: int = 1_000
+    event_page_entries_default: int = 500
+    event_page_entries_max: int = 5_000
+    page_bytes_max: int = 2 * 1024 * 1024
+
+    heartbeat_interval_seconds: float = 10.0
+    presence_ttl_seconds: float = 30.0
+    broken_stream_grace_seconds: float = 5.0
+    presence_flush_seconds: float = 1.0
+    """How often presence is written, at most."""
+
+    alert_rows_max: int = 10_000
+    """Alerts of one hub project; past it one overflow row counts."""
+    alert_samples_max: int = 16
+    alert_flush_seconds: float = 1.0
+    """How often a recurring alert is written, at most."""
+
+    writer_queue_bytes_max: int = 64 * 1024 * 1024
+    """Commands waiting for the writer; when reached, streams are not read."""
+    group_commands_max: int = 1_024
+    group_bytes_max: int = 8 * 1024 * 1024
+    """A group commit holds at most so much, so that a lease waits for one group at most."""
+    stream_answers_max: int = 256
+    """Answers of one push stream that may be outstanding; when reached, it is not read."""
+    unread_answer_seconds_max: float = 30.0
+    """A stream whose answers nobody reads for so long ends."""
+    first_message_seconds_max: float = 30.0
+    """A stream that never says anything ends."""
+    half_close_wait_seconds: float = 2.0
+    """How long a refused stream may take to read the refusal before the status ends it."""
+    watch_page_bytes_max: int = 1024 * 1024
+    """What a watcher is given at a time."""
+    watch_progress_seconds_max: float = 10.0
+    """A watcher hears of progress at least so often."""
+
+    run_heads_cached_max: int = 65_536
+    instances_cached_max: int = 65_536
+    busy_timeout_seconds: float = 5.0
+    drain_seconds_max: float = 10.0
+    """A stop takes at most so long."""
+    readers_max: int = 4
+    """Reading connections and threads."""
+    reconcile_fold_events_max: int = 100_000
+    """Content hashes read in one ReconcileRuns call to compare histories below the hub's cursor."""

@@ -1,0 +1,154 @@
+"""What services may rely on: the store's contract, the same over every engine.
+
+A ``WriteTransaction`` belongs to the writer, one at a time. What it returns counts what it wrote
+before; nothing of it is visible to a ``ReadTransaction`` before its COMMIT, and everything is after.
+Every method raises StorageUnavailable where the engine cannot do it now.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hub.core.alert import Observation
+from hub.core.ingest import StoredContent
+from hub.core.values import (
+    AlertId,
+    EventContent,
+    HubGeneration,
+    HubProject,
+    InstanceId,
+    Project,
+    ProjectId,
+    RunHead,
+    RunId,
+    Runtime,
+    RuntimeId,
+)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a transaction changed, for those who watch: told after its COMMIT.
+
+    ``head_positions`` holds the new head of every hub project that got events; ``runs`` those runs.
+    """
+
+    head_positions: dict[HubProject, int] = field(default_factory=dict)
+    runs: set[tuple[HubProject, ProjectId, RunId]] = field(default_factory=set)
+    alerts: set[HubProject] = field(default_factory=set)
+
+
+class WriteTransaction(Protocol):
+    """Everything that may be changed, within the one transaction that is open."""
+
+    @property
+    def hub_generation(self) -> HubGeneration:
+        """The generation in force."""
+
+    # --- projects ---
+
+    def project_owner(self, project_id: ProjectId) -> HubProject | None:
+        """Return the hub project that a project belongs to, None where nobody has it."""
+
+    def bind_project(self, hub_project: HubProject, project_id: ProjectId, now_nanos: int) -> None:
+        """Bind a project that nobody has."""
+
+    def release_project(self, project_id: ProjectId) -> None:
+        """Take back the binding of a project without runs."""
+
+    def project(self, project_id: ProjectId) -> Project | None:
+        """Return a project and its number of runs."""
+
+    # --- runs and events ---
+
+    def run_head(self, project_id: ProjectId, run_id: RunId) -> RunHead | None:
+        """Return a run's head, None where nothing of it is stored."""
+
+    def create_run(self, hub_project: HubProject, head: RunHead, receive_nanos: int) -> RunHead:
+        """Store a run without events; its project must be bound. Returns the head with its key."""
+
+    def save_run_head(self, head: RunHead, receive_nanos: int) -> None:
+        """Store where a run's head is now."""
+
+    def store_events(
+        self,
+        hub_project: HubProject,
+        head: RunHead,
+        *,
+        events: Sequence[EventContent],
+        receive_nanos: int,
+    ) -> None:
+        """Store accepted events of a run and give them the next positions.
+
+        Raises: LimitReached where the positions of the hub project are used up.
+        """
+
+    def fill_events(self, head: RunHead, events: Sequence[EventContent]) -> None:
+        """Store the content of events that were pushed as dropped."""
+
+    def stored_contents(self, head: RunHead, sequences: Sequence[int]) -> dict[int, StoredContent]:
+        """Return what is stored under these sequences."""
+
+    def stored_hashes_after(self, head: RunHead, sequence: int) -> Iterator[tuple[int, bytes]]:
+        """Give (sequence, content hash) above a sequence, ascending, as far as it is read."""
+
+    def stored_count_after(self, head: RunHead, sequence: int) -> int:
+        """Return how many events of a run are stored above a sequence."""
+
+    # --- runtimes ---
+
+    def current_instance(self, hub_project: HubProject, runtime_id: RuntimeId) -> InstanceId | None:
+        """Return a runtime's current instance, None where the runtime was never heard."""
+
+    def was_instance(
+        self, hub_project: HubProject, runtime_id: RuntimeId, *, instance_id: InstanceId
+    ) -> bool:
+        """Whether an instance was the runtime's current one before and is not any more."""
+
+    def begin_instance(
+        self, hub_project: HubProject, runtime_id: RuntimeId, *, instance_id: InstanceId, now_nanos: int
+    ) -> None:
+        """Make an instance the runtime's current one; the one before never is again."""
+
+    def save_presence(self, hub_project: HubProject, runtimes: Sequence[Runtime]) -> None:
+        """Store presence as last heard; of an instance that is not current any more, nothing."""
+
+    # --- alerts ---
+
+    def save_observations(
+        self, observations: Sequence[Observation], now_nanos: int, *, rows_max: int, samples_max: int
+    ) -> None:
+        """Count observations: a new alert, or one more of a known one, which is open again.
+
+        Past ``rows_max`` alerts of a hub project, one overflow row a reason counts what is new.
+        """
+
+    def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, now_nanos: int) -> bool:
+        """Mark an alert as seen; return whether it was open."""
+
+
+class WriteSession(Protocol):
+    """The one writing connection. Only the writer's thread uses it, one transaction after another."""
+
+    def begin(self) -> WriteTransaction:
+        """Begin the transaction."""
+
+    def set_savepoint(self) -> None:
+        """Begin a command within the transaction."""
+
+    def release_savepoint(self) -> None:
+        """Keep what the command did."""
+
+    def undo_to_savepoint(self) -> None:
+        """Undo what the command did."""
+
+    def commit(self, time_floor_nanos: int) -> Changes:
+        """Make everything durable, with the floor of hub time, and return what changed.
+
+        Where it raises, the outcome is unknown: nothing may be acknowledged. The connection is closed
+        and every cache dropped; the next ``begin`` opens a new one.
+        """
+
+    def rollback(self) -> None:
+        """Undo the transaction; never raises."""

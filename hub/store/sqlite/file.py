@@ -1,0 +1,166 @@
+"""The database file: who may open it, whether it is ours, whether its schema is what we think.
+
+A wrong ``--db`` is never written to: a file is looked at before SQLite opens it, and only an empty or
+absent file becomes a new store.
+"""
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+
+from hub.core.errors import StartRefused
+from hub.store.sql_files import load_migrations
+
+APPLICATION_ID = 0x53594E48
+"""Marks a file as a hub's store ("SYNH"); stands in the file's header."""
+MIGRATIONS_PACKAGE = "hub.store.sqlite.migrations"
+WAL_PAGES_CHECKPOINT = 4_000
+"""The WAL is folded into the file after so many pages (16 MB)."""
+WAL_BYTES_KEPT = 64 * 1024 * 1024
+"""A WAL that grew larger is cut back to this after a checkpoint."""
+WRITER_CACHE_KIB = 64 * 1024
+READER_CACHE_KIB = 8 * 1024
+
+_HEADER_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_APPLICATION_ID_OFFSET = 68
+
+
+@contextmanager
+def exclusive_lock(database: Path) -> Iterator[None]:
+    """Hold the lock that makes this process the only hub of the file, for the length of the block.
+
+    The lock is the operating system's on a file beside the database, so it ends with the process.
+
+    Raises: StartRefused with the pid of the hub that has it.
+    """
+    lock_path = database.with_name(database.name + ".lock")
+    try:
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        sentence = f"cannot open the lock file {lock_path}: {error.strerror}."
+        raise StartRefused(sentence, "Check that the folder exists and may be written.") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        sentence = f"another hub (pid {pid}) already serves {database}."
+        raise StartRefused(sentence, "Stop it first, or give this one another --db.") from error
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+def connect(database: Path, *, busy_timeout_seconds: float, is_writer: bool) -> apsw.Connection:
+    """Open a connection with the pragmas that durability and speed rest on."""
+    connection = apsw.Connection(str(database))
+    connection.set_busy_timeout(round(busy_timeout_seconds * 1000))
+    cache_kib = WRITER_CACHE_KIB if is_writer else READER_CACHE_KIB
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    # An acknowledgement survives power loss: the WAL is synced at every COMMIT.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    # Only the writer checkpoints, so a reader never holds up a COMMIT.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_CHECKPOINT if is_writer else 0}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+    if not is_writer:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def prepare(database: Path, *, busy_timeout_seconds: float) -> None:
+    """Make the file a store of the newest schema: create it, or migrate and check what is there.
+
+    Call with ``exclusive_lock`` held. Each migration is one transaction.
+
+    Raises: StartRefused where the file is not a hub's, is newer than this program, is not in WAL mode,
+    or has another schema than its migrations make.
+    """
+    is_new = _refuse_foreign(database)
+    try:
+        connection = connect(database, busy_timeout_seconds=busy_timeout_seconds, is_writer=True)
+        try:
+            if is_new:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute("PRAGMA journal_mode = WAL")
+            _refuse_other_journal_mode(connection, database)
+            _migrate(connection, database)
+        finally:
+            connection.close(True)
+    except apsw.Error as error:
+        sentence = f"cannot open the store {database}: {error}."
+        raise StartRefused(sentence, "Check the disk, the file's permissions and free space.") from error
+
+
+def schema_after(migration_count: int) -> list[tuple[str, str, str]]:
+    """Return (type, name, SQL) of all that the first so many migrations make, sorted."""
+    connection = apsw.Connection(":memory:")
+    try:
+        for _, script in load_migrations(MIGRATIONS_PACKAGE)[:migration_count]:
+            connection.execute(script)
+        return _schema_of(connection)
+    finally:
+        connection.close(True)
+
+
+def _refuse_foreign(database: Path) -> bool:
+    """Return whether the file is to be created; raise where it is somebody else's."""
+    hint = "Give the path of a hub's store, or of a file that does not exist yet."
+    try:
+        with database.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise StartRefused(f"cannot read {database}: {error.strerror}.", hint) from error
+    if not header:
+        return True
+    if not header.startswith(_HEADER_MAGIC) or len(header) < _HEADER_BYTES:
+        raise StartRefused(f"{database} is not a database of SQLite.", hint)
+    (application_id,) = struct.unpack_from(">I", header, _APPLICATION_ID_OFFSET)
+    if application_id != APPLICATION_ID:
+        raise StartRefused(f"{database} is a database, but not a hub's store.", hint)
+    return False
+
+
+def _refuse_other_journal_mode(connection: apsw.Connection, database: Path) -> None:
+    mode = connection.pragma("journal_mode")
+    if mode != "wal":
+        sentence = f"the store {database} is in journal mode {mode!r}, not 'wal'."
+        raise StartRefused(sentence, "Somebody changed it: run PRAGMA journal_mode = WAL on it.")
+
+
+def _migrate(connection: apsw.Connection, database: Path) -> None:
+    """Apply the migrations that are missing, after the schema that is there was checked."""
+    migrations = load_migrations(MIGRATIONS_PACKAGE)
+    version = int(str(connection.pragma("user_version")))
+    if version > len(migrations):
+        sentence = f"the store {database} has schema {version}; this program knows {len(migrations)}."
+        raise StartRefused(sentence, "Start a newer version of the hub.")
+    if _schema_of(connection) != schema_after(version):
+        sentence = f"the schema of {database} is not the one that its migrations make."
+        raise StartRefused(sentence, "Somebody changed it by hand: undo that, or restore a backup.")
+    for number, script in migrations[version:]:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(script)
+        connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+
+
+def _schema_of(connection: apsw.Connection) -> list[tuple[str, str, str]]:
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+    )
+    return sorted((str(kind), str(name), str(sql)) for kind, name, sql in rows)

@@ -1,0 +1,1 @@
+"""Numbered migrations, applied in order and checked against the real schema at every start."""

@@ -1,0 +1,121 @@
+"""One apsw connection as a ``Session``: the only module of the hub that speaks to SQLite."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import cast
+
+import apsw
+import structlog
+
+from hub.core.errors import StorageUnavailable
+from hub.store.session import Parameters, Row, SqlValue
+
+log = structlog.get_logger(__name__)
+
+ConnectionFactory = Callable[[], apsw.Connection]
+"""Opens a connection with all its pragmas; tests give one whose file system loses power."""
+
+UNAVAILABLE = (
+    apsw.FullError,
+    apsw.IOError,
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.CantOpenError,
+    apsw.ReadOnlyError,
+    apsw.NoMemError,
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.InterruptError,
+    apsw.ProtocolError,
+    apsw.PermissionsError,
+    apsw.TooBigError,
+    apsw.ConnectionClosedError,
+)
+"""What SQLite raises where the disk or the file, not the statement, is at fault."""
+
+
+def unavailable(error: Exception, *, during: str) -> StorageUnavailable:
+    """Log what the engine said, for the operator, and return what a client may know."""
+    log.error("store_unavailable", during=during, error=type(error).__name__, detail=str(error))
+    return StorageUnavailable()
+
+
+class SqliteSession:
+    """One connection and its named statements; see ``Session`` for the promises."""
+
+    def __init__(self, connection: apsw.Connection, statements: Mapping[str, str]) -> None:
+        """Take over an open connection."""
+        self._connection = connection
+        self._statements = statements
+
+    def begin_writing(self) -> None:
+        """Begin IMMEDIATE: a read upgraded to a write would fail at once, whatever the timeout."""
+        self._execute("BEGIN IMMEDIATE", (), during="begin")
+
+    def begin_reading(self) -> None:
+        """Begin a transaction; its state is fixed by its first read."""
+        self._execute("BEGIN", (), during="begin")
+
+    def commit(self) -> None:
+        """Commit; with ``synchronous=FULL`` the WAL is synced before this returns."""
+        self._execute("COMMIT", (), during="commit")
+
+    def rollback(self) -> None:
+        """Roll back, where SQLite has not done so by itself."""
+        with suppress(apsw.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def set_savepoint(self) -> None:
+        """Set the savepoint."""
+        self._execute("SAVEPOINT command", (), during="savepoint")
+
+    def release_savepoint(self) -> None:
+        """Release the savepoint."""
+        self._execute("RELEASE command", (), during="savepoint")
+
+    def undo_to_savepoint(self) -> None:
+        """Roll back to the savepoint and release it."""
+        self._execute("ROLLBACK TO command", (), during="savepoint")
+        self._execute("RELEASE command", (), during="savepoint")
+
+    def fetch(self, statement: str, parameters: Parameters = ()) -> Iterator[Row]:
+        """Run a named statement and give its rows."""
+        return self.fetch_composed(self._statements[statement], parameters)
+
+    def fetch_composed(self, sql: str, parameters: Parameters = ()) -> Iterator[Row]:
+        """Run composed SQL and give its rows."""
+        try:
+            yield from cast("Iterator[Row]", self._connection.execute(sql, parameters))
+        except UNAVAILABLE as error:
+            raise unavailable(error, during="read") from error
+
+    def fragment(self, name: str) -> str:
+        """Return the SQL of a name."""
+        return self._statements[name]
+
+    def run(self, statement: str, parameters: Parameters = ()) -> None:
+        """Run a named statement."""
+        self._execute(self._statements[statement], parameters, during=statement)
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[SqlValue]]) -> None:
+        """Run a named statement for each row."""
+        try:
+            self._connection.executemany(self._statements[statement], rows)
+        except UNAVAILABLE as error:
+            raise unavailable(error, during=statement) from error
+
+    def changed_count(self) -> int:
+        """Return how many rows the last statement changed."""
+        return self._connection.changes()
+
+    def close(self) -> None:
+        """Close; SQLite undoes an open transaction."""
+        with suppress(apsw.Error):
+            self._connection.close(True)
+
+    def _execute(self, sql: str, parameters: Parameters, *, during: str) -> None:
+        try:
+            self._connection.execute(sql, parameters)
+        except UNAVAILABLE as error:
+            raise unavailable(error, during=during) from error

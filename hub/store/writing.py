@@ -1,0 +1,472 @@
+"""The writing side of the store, written once for every engine.
+
+Run heads, positions, owners of projects and instances are cached; the caches speed up, the
+constraints of the schema decide.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+from uuid import uuid4
+
+from hub.core.alert import Observation, merged_samples
+from hub.core.errors import LimitReached, StorageUnavailable
+from hub.core.ingest import StoredContent
+from hub.core.limits import Limits
+from hub.core.values import (
+    AlertId,
+    AlertKey,
+    AlertReason,
+    AlertSample,
+    EventContent,
+    HubGeneration,
+    HubProject,
+    InstanceId,
+    Project,
+    ProjectId,
+    RunHead,
+    RunId,
+    Runtime,
+    RuntimeId,
+)
+from hub.store.committed_cache import CommittedCache
+from hub.store.contract import Changes
+from hub.store.session import Parameters, Row, Session
+from synchub.contract import SEQUENCE_MAX
+
+
+class SqlWriteSession:
+    """The writing connection with its caches; see ``WriteSession`` and ``WriteTransaction``."""
+
+    def __init__(
+        self, open_session: Callable[[], Session], *, hub_generation: HubGeneration, limits: Limits
+    ) -> None:
+        """Keep how a connection is opened; the first ``begin`` opens it."""
+        self._open_session = open_session
+        self._session: Session | None = None
+        self._hub_generation = hub_generation
+        self._changes = Changes()
+        self._heads: CommittedCache[tuple[ProjectId, RunId], RunHead]
+        self._heads = CommittedCache(limits.run_heads_cached_max)
+        self._owners: CommittedCache[ProjectId, HubProject] = CommittedCache(limits.run_heads_cached_max)
+        self._tenants: CommittedCache[HubProject, tuple[int, int]]
+        self._tenants = CommittedCache(limits.run_heads_cached_max)
+        self._instances: CommittedCache[tuple[HubProject, RuntimeId], InstanceId]
+        self._instances = CommittedCache(limits.instances_cached_max)
+
+    # --- the transaction ---
+
+    def begin(self) -> "SqlWriteSession":
+        """Begin the transaction, on a new connection where the last one was given up."""
+        if self._session is None:
+            self._session = self._open_session()
+        try:
+            self._session.begin_writing()
+        except StorageUnavailable:
+            self._give_up()
+            raise
+        self._changes = Changes()
+        return self
+
+    def set_savepoint(self) -> None:
+        """Begin a command."""
+        self._sql.set_savepoint()
+        for cache in self._caches():
+            cache.set_savepoint()
+
+    def release_savepoint(self) -> None:
+        """Keep what the command did."""
+        self._sql.release_savepoint()
+
+    def undo_to_savepoint(self) -> None:
+        """Undo what the command did. What watchers are told may then name too much, never too little."""
+        self._sql.undo_to_savepoint()
+        for cache in self._caches():
+            cache.undo_to_savepoint()
+
+    def commit(self, time_floor_nanos: int) -> Changes:
+        """Commit; caches move only now."""
+        try:
+            self._sql.run("save_time_floor", (time_floor_nanos,))
+            self._sql.commit()
+        except StorageUnavailable:
+            self._give_up()
+            raise
+        for cache in self._caches():
+            cache.commit()
+        return self._changes
+
+    def rollback(self) -> None:
+        """Undo the transaction and forget what was staged."""
+        if self._session is not None:
+            self._session.rollback()
+        for cache in self._caches():
+            cache.rollback()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Close the connection and drop every cache: what was committed is not known."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        for cache in self._caches():
+            cache.clear()
+
+    @property
+    def _sql(self) -> Session:
+        if self._session is None:
+            raise StorageUnavailable
+        return self._session
+
+    def _caches(self) -> tuple[CommittedCache[object, object], ...]:
+        caches = (self._heads, self._owners, self._tenants, self._instances)
+        return cast("tuple[CommittedCache[object, object], ...]", caches)
+
+    def _first(self, statement: str, parameters: Parameters) -> Row | None:
+        """Return the first row of a statement, None where it has none."""
+        return next(iter(list(self._sql.fetch(statement, parameters))), None)
+
+    @property
+    def hub_generation(self) -> HubGeneration:
+        """The generation in force."""
+        return self._hub_generation
+
+    # --- tenants and projects ---
+
+    def _tenant(self, hub_project: HubProject) -> tuple[int, int] | None:
+        """Return (key, head position) of a hub project, None where nothing of it is stored."""
+        cached = self._tenants.get(hub_project)
+        if cached is None:
+            row = self._first("load_hub_project", (hub_project,))
+            if row is None:
+                return None
+            cached = cast("tuple[int, int]", row)
+            self._tenants.put(hub_project, cached)
+        return cached
+
+    def _tenant_for_writing(self, hub_project: HubProject) -> tuple[int, int]:
+        """Return (key, head position) of a hub project, which this creates where it is new."""
+        tenant = self._tenant(hub_project)
+        if tenant is None:
+            row = cast("tuple[int]", self._first("create_hub_project", (hub_project,)))
+            tenant = (row[0], 0)
+            self._tenants.put(hub_project, tenant)
+        return tenant
+
+    def project_owner(self, project_id: ProjectId) -> HubProject | None:
+        """Return the hub project that a project belongs to."""
+        owner = self._owners.get(project_id)
+        if owner is None:
+            row = self._first("load_project_owner", (project_id,))
+            if row is None:
+                return None
+            owner = HubProject(str(row[0]))
+            self._owners.put(project_id, owner)
+        return owner
+
+    def bind_project(self, hub_project: HubProject, project_id: ProjectId, now_nanos: int) -> None:
+        """Bind a project."""
+        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        self._sql.run("bind_project", (project_id, hub_project_key, now_nanos))
+        self._owners.put(project_id, hub_project)
+
+    def release_project(self, project_id: ProjectId) -> None:
+        """Release a project."""
+        self._sql.run("release_project", (project_id,))
+        self._owners.clear()
+
+    def project(self, project_id: ProjectId) -> Project | None:
+        """Return a project."""
+        row = cast("tuple[str, int, int] | None", self._first("load_project", (project_id,)))
+        return None if row is None else Project(ProjectId(row[0]), row[1], row[2])
+
+    # --- runs and events ---
+
+    def run_head(self, project_id: ProjectId, run_id: RunId) -> RunHead | None:
+        """Return a run's head."""
+        head = self._heads.get((project_id, run_id))
+        if head is None:
+            row = self._first("load_run_head", (project_id, run_id))
+            if row is None:
+                return None
+            run_key, home, cursor, chain_hash, highest, count, final = cast(
+                "tuple[int, str, int, bytes, int, int, int | None]", row
+            )
+            home_runtime_id = RuntimeId(home)
+            head = RunHead(
+                run_key, project_id, run_id, home_runtime_id, cursor, chain_hash, highest, count, final
+            )
+            self._heads.put((project_id, run_id), head)
+        return head
+
+    def create_run(self, hub_project: HubProject, head: RunHead, receive_nanos: int) -> RunHead:
+        """Store a new run."""
+        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        row = self._first(
+            "create_run",
+            (
+                hub_project_key,
+                head.project_id,
+                head.run_id,
+                head.home_runtime_id,
+                head.cursor,
+                head.chain_hash,
+                head.highest_sequence,
+                head.event_count,
+                head.final_sequence,
+                receive_nanos,
+            ),
+        )
+        (run_key,) = cast("tuple[int]", row)
+        stored = RunHead(
+            run_key,
+            head.project_id,
+            head.run_id,
+            head.home_runtime_id,
+            head.cursor,
+            head.chain_hash,
+            head.highest_sequence,
+            head.event_count,
+            head.final_sequence,
+        )
+        self._heads.put((head.project_id, head.run_id), stored)
+        return stored
+
+    def save_run_head(self, head: RunHead, receive_nanos: int) -> None:
+        """Store a run's head."""
+        self._sql.run(
+            "save_run_head",
+            (
+                head.cursor,
+                head.chain_hash,
+                head.highest_sequence,
+                head.event_count,
+                head.final_sequence,
+                receive_nanos,
+                head.run_key,
+            ),
+        )
+        self._heads.put((head.project_id, head.run_id), head)
+
+    def store_events(
+        self,
+        hub_project: HubProject,
+        head: RunHead,
+        *,
+        events: Sequence[EventContent],
+        receive_nanos: int,
+    ) -> None:
+        """Store events at the next positions."""
+        hub_project_key, head_position = self._tenant_for_writing(hub_project)
+        new_head_position = head_position + len(events)
+        if new_head_position > SEQUENCE_MAX:
+            raise LimitReached("position", SEQUENCE_MAX)
+        run_key = head.run_key
+        rows = [
+            (
+                run_key,
+                sequence,
+                hub_project_key,
+                position,
+                receive_nanos,
+                event_type,
+                event_time_nanos,
+                attributes,
+                is_final,
+                payload,
+                content_hash,
+                payload is None,
+            )
+            for position, (
+                sequence,
+                event_type,
+                event_time_nanos,
+                attributes,
+                is_final,
+                payload,
+                content_hash,
+            ) in enumerate(events, head_position + 1)
+        ]
+        self._sql.run_many("store_event", rows)
+        self._sql.run("save_head_position", (new_head_position, hub_project_key))
+        self._tenants.put(hub_project, (hub_project_key, new_head_position))
+        self._changes.head_positions[hub_project] = new_head_position
+        self._changes.runs.add((hub_project, head.project_id, head.run_id))
+
+    def fill_events(self, head: RunHead, events: Sequence[EventContent]) -> None:
+        """Fill in contents."""
+        rows = [
+            (
+                event.event_type,
+                event.event_time_nanos,
+                event.attributes,
+                event.is_final,
+                event.payload,
+                head.run_key,
+                event.sequence,
+            )
+            for event in events
+        ]
+        self._sql.run_many("fill_event", rows)
+
+    def stored_contents(self, head: RunHead, sequences: Sequence[int]) -> dict[int, StoredContent]:
+        """Return what is stored, by one look-up where the sequences are a range."""
+        first, last = min(sequences), max(sequences)
+        if last - first < 2 * len(sequences):
+            rows = list(self._sql.fetch("load_contents_between", (head.run_key, first, last)))
+        else:
+            rows = []
+            for sequence in sequences:
+                rows.extend(self._sql.fetch("load_content", (head.run_key, sequence)))
+        contents = cast("list[tuple[int, bytes, int]]", rows)
+        return {
+            sequence: StoredContent(content_hash, bool(was_pushed_dropped))
+            for sequence, content_hash, was_pushed_dropped in contents
+        }
+
+    def stored_hashes_after(self, head: RunHead, sequence: int) -> Iterator[tuple[int, bytes]]:
+        """Give content hashes."""
+        rows = self._sql.fetch("load_hashes_after", (head.run_key, sequence))
+        return cast("Iterator[tuple[int, bytes]]", rows)
+
+    def stored_count_after(self, head: RunHead, sequence: int) -> int:
+        """Count events."""
+        row = cast("tuple[int]", self._first("count_events_after", (head.run_key, sequence)))
+        return row[0]
+
+    # --- runtimes ---
+
+    def current_instance(self, hub_project: HubProject, runtime_id: RuntimeId) -> InstanceId | None:
+        """Return the current instance."""
+        instance_id = self._instances.get((hub_project, runtime_id))
+        if instance_id is None:
+            tenant = self._tenant(hub_project)
+            row = None if tenant is None else self._first("load_instance", (tenant[0], runtime_id))
+            if row is None:
+                return None
+            instance_id = InstanceId(str(row[0]))
+            self._instances.put((hub_project, runtime_id), instance_id)
+        return instance_id
+
+    def was_instance(
+        self, hub_project: HubProject, runtime_id: RuntimeId, *, instance_id: InstanceId
+    ) -> bool:
+        """Whether it is a past instance."""
+        tenant = self._tenant(hub_project)
+        if tenant is None:
+            return False
+        return self._first("was_instance", (tenant[0], runtime_id, instance_id)) is not None
+
+    def begin_instance(
+        self, hub_project: HubProject, runtime_id: RuntimeId, *, instance_id: InstanceId, now_nanos: int
+    ) -> None:
+        """Make an instance current."""
+        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        before = self.current_instance(hub_project, runtime_id)
+        if before is not None:
+            self._sql.run("end_instance", (hub_project_key, runtime_id, before, now_nanos))
+        self._sql.run("begin_instance", (hub_project_key, runtime_id, instance_id, now_nanos))
+        self._instances.put((hub_project, runtime_id), instance_id)
+
+    def save_presence(self, hub_project: HubProject, runtimes: Sequence[Runtime]) -> None:
+        """Store presence."""
+        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        rows = [
+            (
+                runtime.last_heartbeat_nanos,
+                runtime.is_goodbye,
+                runtime.host,
+                runtime.pid,
+                runtime.version,
+                json.dumps(dict(runtime.labels), ensure_ascii=False),
+                json.dumps(runtime.active_runs, ensure_ascii=False),
+                runtime.unsynced_event_count,
+                hub_project_key,
+                runtime.runtime_id,
+                runtime.instance_id,
+            )
+            for runtime in runtimes
+        ]
+        self._sql.run_many("save_presence", rows)
+
+    # --- alerts ---
+
+    def save_observations(
+        self, observations: Sequence[Observation], now_nanos: int, *, rows_max: int, samples_max: int
+    ) -> None:
+        """Count observations."""
+        for observation in observations:
+            self._save_observation(observation, now_nanos, rows_max=rows_max, samples_max=samples_max)
+
+    def _save_observation(
+        self, observation: Observation, now_nanos: int, *, rows_max: int, samples_max: int
+    ) -> None:
+        hub_project = observation.key.hub_project
+        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        known = self._load_alert(hub_project_key, observation.key)
+        count_row = cast("tuple[int, int]", self._first("count_alerts", (hub_project_key,)))
+        alert_count, newest_change = count_row
+        key = observation.key
+        # Each reason keeps a row free for what overflows, so the bound holds with those counted in.
+        if known is None and alert_count >= rows_max - len(AlertReason):
+            key = AlertKey(hub_project, key.reason, "", "", "")
+            known = self._load_alert(hub_project_key, key)
+        if known is None:
+            samples = samples_to_json(observation.samples[:samples_max])
+            identity = (hub_project_key, uuid4().hex, key.reason, key.project_id, key.run_id, key.runtime_id)
+            facts = (now_nanos, now_nanos, observation.count, samples, newest_change + 1)
+            self._sql.run("create_alert", identity + facts)
+        else:
+            alert_key, _, seen_count, samples_text = known
+            merged = merged_samples(
+                samples_from_json(samples_text), observation.samples, samples_max=samples_max
+            )
+            count = min(seen_count + observation.count, SEQUENCE_MAX)
+            facts_again = (now_nanos, count, samples_to_json(merged), newest_change + 1, alert_key)
+            self._sql.run("count_alert_again", facts_again)
+        self._changes.alerts.add(hub_project)
+
+    def _load_alert(self, hub_project_key: int, key: AlertKey) -> tuple[int, int, int, str] | None:
+        parameters = (hub_project_key, key.reason, key.project_id, key.run_id, key.runtime_id)
+        return cast("tuple[int, int, int, str] | None", self._first("load_alert", parameters))
+
+    def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, now_nanos: int) -> bool:
+        """Mark an alert as seen."""
+        tenant = self._tenant(hub_project)
+        if tenant is None:
+            return False
+        _, newest_change = cast("tuple[int, int]", self._first("count_alerts", (tenant[0],)))
+        self._sql.run("acknowledge_alert", (now_nanos, newest_change + 1, tenant[0], alert_id))
+        was_open = self._sql.changed_count() == 1
+        if was_open:
+            self._changes.alerts.add(hub_project)
+        return was_open
+
+
+def samples_to_json(samples: Sequence[AlertSample]) -> str:
+    """Return the samples of an alert as they are stored: a JSON array, hashes in hexadecimal."""
+    return json.dumps(
+        [
+            [
+                sample.sequence,
+                sample.last_sequence,
+                sample.stored_content_hash.hex(),
+                sample.offered_content_hash.hex(),
+                sample.peer,
+                sample.credential_name,
+            ]
+            for sample in samples
+        ],
+        ensure_ascii=False,
+    )
+
+
+def samples_from_json(text: str) -> tuple[AlertSample, ...]:
+    """Return the samples of an alert from what is stored."""
+    return tuple(
+        AlertSample(sequence, last, bytes.fromhex(stored), bytes.fromhex(offered), peer, name)
+        for sequence, last, stored, offered, peer, name in json.loads(text)
+    )
