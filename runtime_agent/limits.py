@@ -96,3 +96,52 @@ EXEC_LAST_TRY_SECONDS: Final = 10.0
 """How long ``exec`` goes on trying to write the rest once its program has ended."""
 EXEC_OUTPUT_GRACE_SECONDS: Final = 2.0
 """How long ``exec`` reads on after its program ended while somebody else holds the pipes open."""
+
+# --- towards the hub --------------------------------------------------------------------------------
+
+BATCHES_IN_FLIGHT_MAX: Final = 4
+"""Most unanswered batches on the push stream."""
+BATCHES_READ_AHEAD_MAX: Final = 2
+"""Most batches that are read, or being read, while others are in flight."""
+RUNS_TRACKED_MAX: Final = 8_192
+"""Most runs with unsynced events that the push core looks at; the others wait in the log."""
+HELD_PROJECTS_MAX: Final = 1_024
+"""Most projects that wait after a refusal; beyond it the oldest is tried again early."""
+PROJECT_HOLD_SECONDS: Final = 60.0
+"""How long the runs of a project wait that the credential does not allow."""
+CREDENTIAL_WAIT_SECONDS_MAX: Final = 60.0
+"""Longest wait after a refused credential or a used-up quota."""
+RETRY_DELAY_SECONDS_MAX: Final = 60.0
+"""Longest pause that the agent takes from a hub's ``retry_delay``."""
+BACKOFF_SECONDS_FIRST: Final = 0.5
+"""Ceiling of the first wait before the agent connects again."""
+BACKOFF_SECONDS_MAX: Final = 30.0
+"""Ceiling of every later wait."""
+ANSWER_SECONDS_MAX: Final = 30.0
+"""A batch that is not answered for so long ends the stream; the first of a stream waits less."""
+DUPLICATE_WAIT_SECONDS_FIRST: Final = 60.0
+"""How long an instance that was refused as duplicated waits before it begins anew."""
+DUPLICATE_WAIT_SECONDS_MAX: Final = 3_600.0
+"""The longest such wait; it doubles up to here."""
+DUPLICATE_CALM_SECONDS: Final = 7_200.0
+"""After so long without such a refusal the wait begins small again."""
+HEARTBEAT_SECONDS_DEFAULT: Final = 10.0
+"""Heartbeat interval until the hub says its own."""
+HEARTBEAT_SECONDS_MIN: Final = 0.1
+"""The agent never sends heartbeats faster than this, whatever a hub says."""
+HEARTBEAT_SECONDS_MAX: Final = 600.0
+"""And never slower than this."""
+ACTIVE_RUN_SECONDS: Final = 60.0
+"""A run counts as active for so long after its last append."""
+RECONCILE_SECONDS_MAX: Final = 30.0
+"""Deadline of one ReconcileRuns call; 1,000 runs on a busy hub take longer than other calls."""
+REPAIR_PAGE_EVENTS: Final = 1_000
+"""Events a page when the agent fetches what it lost."""
+DRAIN_SECONDS_MAX: Final = 3.0
+"""How long a stopping agent that is connected goes on syncing."""
+GOODBYE_SECONDS_MAX: Final = 1.0
+"""How long a stopping agent waits for the answer to its goodbye."""
+RETENTION_INTERVAL_SECONDS: Final = 60.0
+"""How often the agent looks for payloads whose retention is over."""
+LOG_RETRY_SECONDS: Final = 1.0
+"""How long the link to the hub waits after the local log failed before it asks it again."""
