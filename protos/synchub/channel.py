@@ -16,7 +16,7 @@ import random
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NewType
+from typing import Final, NewType, cast
 
 import grpc
 import grpc.aio
@@ -308,13 +308,15 @@ def refusal_from_error(error: grpc.RpcError) -> Refusal:
     """
     if not isinstance(error, (grpc.Call, grpc.aio.AioRpcError)):
         return Refusal(grpc.StatusCode.UNKNOWN, str(error))
+    # An aio error has what is read here, though its type is another one.
+    call = cast(grpc.Call, error)
     try:
-        status = rpc_status.from_call(error)
+        status = rpc_status.from_call(call)
     except ValueError:  # the details say another code or message than the call: believe the call
         status = None
     if status is not None:
         return refusal_from_status(status)
-    return Refusal(error.code() or grpc.StatusCode.UNKNOWN, error.details() or "")
+    return Refusal(call.code(), call.details() or "")
 
 
 def explain(refusal: Refusal, addresses: Sequence[HubAddress]) -> str:
