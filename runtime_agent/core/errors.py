@@ -17,7 +17,8 @@
     │   ├── LogMissingError         there is no log in the folder
     │   ├── LogForeignError         the file is not a log of ours, or not as we made it
     │   ├── LogNewerError           a newer version of the agent has written it
-    │   └── LogStoppedError         the agent is stopping
+    │   ├── LogStoppedError         the agent is stopping
+    │   └── LogQueueFullError       too much waits for the log at this moment
     ├── AlreadyRunningError         another process holds the data folder
     ├── IdentityPinnedError         the folder belongs to another runtime or hub project
     ├── HubGenerationChangedError   an acknowledgement under another hub generation
@@ -247,6 +248,19 @@ class LogStoppedError(LogError):
 
 
 @dataclass(eq=False)
+class LogQueueFullError(LogError):
+    """More waits for the log than is allowed; nothing of the call was written."""
+
+    @property
+    def sentence(self) -> str:
+        return "too much waits for the local log at this moment; nothing was written"
+
+    @property
+    def hint(self) -> str:
+        return "append again a little later"
+
+
+@dataclass(eq=False)
 class AlreadyRunningError(RuntimeAgentError):
     """Another process holds the data folder; pid 0 where it is not known."""
 
@@ -353,7 +367,10 @@ class NothingToCopyError(RuntimeAgentError):
 
     @property
     def sentence(self) -> str:
-        return f"run {self.run_id!r} has nothing to copy: all up to sequence {self.sequence} is on the hub or copied"
+        return (
+            f"run {self.run_id!r} has nothing to copy: all up to sequence {self.sequence} "
+            "is on the hub or was copied"
+        )
 
 
 @dataclass(eq=False)

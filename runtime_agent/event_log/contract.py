@@ -43,6 +43,10 @@ class EventLogReader(Protocol):
         """Return the hub generation that the log was reconciled with, and the last known limits."""
         ...
 
+    def load_head_local_position(self) -> int:
+        """Return the highest local position ever given; 0 for none."""
+        ...
+
     def load_totals(self) -> LogTotals:
         """Return the sums over all runs. Costs a pass over the runs, not over the events."""
         ...
