@@ -12,7 +12,20 @@ from typing import Protocol
 
 from hub.core.alert import Observation
 from hub.core.ingest import StoredContent
+from hub.core.resume import GenerationStart
+from hub.core.selection import (
+    AlertChanges,
+    EventPlace,
+    EventScope,
+    ExportPage,
+    PageBounds,
+    PositionedEvents,
+    RunEvents,
+    RunFilter,
+    RunPlace,
+)
 from hub.core.values import (
+    Alert,
     AlertId,
     EventContent,
     HubGeneration,
@@ -20,10 +33,12 @@ from hub.core.values import (
     InstanceId,
     Project,
     ProjectId,
+    Run,
     RunHead,
     RunId,
     Runtime,
     RuntimeId,
+    StoredEvent,
 )
 
 
@@ -152,3 +167,110 @@ class WriteSession(Protocol):
 
     def rollback(self) -> None:
         """Undo the transaction; never raises."""
+
+
+class ReadTransaction(Protocol):
+    """One state of the store, whatever is committed meanwhile. For one thread, and not for long.
+
+    Of what belongs to another hub project everything is as if it were not there.
+    """
+
+    @property
+    def hub_generation(self) -> HubGeneration:
+        """The generation in force."""
+
+    def head_position(self, hub_project: HubProject) -> int:
+        """Return the last position given in a hub project, 0 where none was."""
+
+    def generations(self, hub_project: HubProject) -> list[GenerationStart]:
+        """Return all generations, oldest first, with the head of a hub project when each began."""
+
+    # --- runs and projects ---
+
+    def run(self, hub_project: HubProject, project_id: ProjectId, *, run_id: RunId) -> Run | None:
+        """Return a run."""
+
+    def runs(
+        self, hub_project: HubProject, run_filter: RunFilter, *, after: RunPlace | None, entries_max: int
+    ) -> list[Run]:
+        """Return runs after a place, ascending by the bytes of (project id, run id)."""
+
+    def projects(
+        self, hub_project: HubProject, *, after: ProjectId | None, entries_max: int
+    ) -> list[Project]:
+        """Return projects bound to a hub project, ascending by the bytes of their ids."""
+
+    def has_project(self, hub_project: HubProject, project_id: ProjectId) -> bool:
+        """Whether a project is bound to a hub project."""
+
+    # --- events ---
+
+    def events_of_run(
+        self, run: Run, *, after_sequence: int, event_types: Sequence[str], bounds: PageBounds
+    ) -> RunEvents:
+        """Return events of a run after a sequence, ascending; of all types where none is named."""
+
+    def newest_events_of_run(
+        self, run: Run, *, after_sequence: int, event_types: Sequence[str], bounds: PageBounds
+    ) -> list[StoredEvent]:
+        """Return the newest events of a run that keep the bounds, oldest first."""
+
+    def exported_events(
+        self, hub_project: HubProject, scope: EventScope, *, after: EventPlace | None, bounds: PageBounds
+    ) -> ExportPage:
+        """Return events after a place, ascending by project, run and sequence."""
+
+    def events_after(
+        self,
+        hub_project: HubProject,
+        scope: EventScope,
+        *,
+        after_position: int,
+        event_types: Sequence[str],
+        bounds: PageBounds,
+    ) -> PositionedEvents:
+        """Return events after a position, ascending, of all types where none is named.
+
+        How many positions are looked at is bounded too: the page may have no events although the head
+        is not reached. It always goes on, so that asking again from ``considered_position`` ends.
+        """
+
+    # --- alerts ---
+
+    def alert(self, hub_project: HubProject, alert_id: AlertId) -> Alert | None:
+        """Return an alert."""
+
+    def alerts(
+        self,
+        hub_project: HubProject,
+        *,
+        exclude_acknowledged: bool,
+        after: AlertId | None,
+        entries_max: int,
+    ) -> list[Alert]:
+        """Return alerts, ascending by the bytes of their ids."""
+
+    def alert_changes(
+        self, hub_project: HubProject, *, after_change_number: int, entries_max: int
+    ) -> AlertChanges:
+        """Return alerts that changed after a change, each in its newest state, oldest change first.
+
+        Reading on from the change number of each answer misses no alert's newest state.
+        """
+
+    # --- runtimes ---
+
+    def runtimes(
+        self, *, after: tuple[HubProject, RuntimeId] | None, entries_max: int
+    ) -> list[tuple[HubProject, Runtime]]:
+        """Return runtimes of all hub projects as last written, ascending by hub project and id."""
+
+
+class ReadableStore(Protocol):
+    """Where read transactions come from."""
+
+    def reading(self) -> AbstractContextManager[ReadTransaction]:
+        """Give a read transaction for the length of a block. For reader threads; keep it short.
+
+        Raises: StorageUnavailable, also within the block.
+        """
