@@ -36,6 +36,10 @@ class Limits:
     broken_stream_grace_seconds: float = 5.0
     presence_flush_seconds: float = 1.0
     """How often presence is written, at most."""
+    presence_flush_rows_max: int = 1_000
+    """Runtimes in one command that writes presence, so that leases do not wait behind it."""
+    drain_reconnect_seconds_max: float = 5.0
+    """Over how long runtimes are spread that come back after a stop."""
 
     alert_rows_max: int = 10_000
     """Alerts of one hub project; past it one overflow row counts."""
@@ -50,6 +54,8 @@ class Limits:
     """A group commit holds at most so much, so that a lease waits for one group at most."""
     stream_answers_max: int = 256
     """Answers of one push stream that may be outstanding; when reached, it is not read."""
+    open_streams_max: int = 50_000
+    """Long-lived calls of all kinds; about 40 KB each."""
     unread_answer_seconds_max: float = 30.0
     """A stream whose answers nobody reads for so long ends."""
     first_message_seconds_max: float = 30.0

@@ -1,0 +1,390 @@
+"""How long-lived calls are read, answered and ended, so that no answer and no refusal gets lost.
+
+A status alone gets lost where the client is writing while the server ends the call. So a refusal that
+ends a bidirectional stream is first said in band, then the client has a moment to close its side, then
+the same status ends the call. One read and one write at a time, and a read is never cancelled: gRPC
+would end the call.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from math import ceil
+from types import TracebackType
+from typing import Final, Generic, Protocol, TypeVar
+
+import grpc.aio
+from google.rpc import status_pb2
+
+from hub.core.errors import HubStopping, LimitReached, Refusal
+from hub.core.limits import Limits
+from hub.rpc.error_table import grpc_status, status_from_refusal
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Context = grpc.aio.ServicerContext[Request, Response]
+
+CONNECTION_LOST: Final = (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError)
+"""What gRPC raises from a read or write where the client is gone."""
+STATUS_SECONDS_MAX: Final = 2.0
+"""How long sending a status may take; it waits behind answers that the client does not read."""
+
+
+class ErrorReporter(Protocol):
+    """Turns what a handler raised into what the client is told."""
+
+    def status_of(self, error: Exception, *, method: str) -> status_pb2.Status:
+        """Return the status; a fault of the hub is logged."""
+
+
+class OpenStream(Protocol):
+    """A stream that can be asked to end because the hub stops."""
+
+    def drain(self) -> None:
+        """Answer what can still be answered, then end. Returns at once."""
+
+
+class OpenStreams:
+    """Every stream that is open: how many of each kind, bounded, and ended together at a stop."""
+
+    def __init__(self, *, limits: Limits, reporter: ErrorReporter) -> None:
+        """Begin with none."""
+        self.limits = limits
+        self.reporter = reporter
+        self._streams: dict[OpenStream, str] = {}
+        self._counts: dict[str, int] = {}
+        self._is_draining = False
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many streams of each kind are open."""
+        return self._counts
+
+    def add(self, stream: OpenStream, *, kind: str) -> None:
+        """Count a stream in.
+
+        Raises: HubStopping once the hub drains; LimitReached where too many are open.
+        """
+        if self._is_draining:
+            raise HubStopping
+        if len(self._streams) >= self.limits.open_streams_max:
+            raise LimitReached("open_streams_max", self.limits.open_streams_max)
+        self._streams[stream] = kind
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        self._all_ended.clear()
+
+    def remove(self, stream: OpenStream) -> None:
+        """Count a stream out."""
+        kind = self._streams.pop(stream)
+        self._counts[kind] -= 1
+        if not self._streams:
+            self._all_ended.set()
+
+    @contextmanager
+    def counted(self, kind: str) -> Iterator[None]:
+        """Count a stream that somebody else ends at a stop, for the length of the block."""
+        stream = _CountedStream()
+        self.add(stream, kind=kind)
+        try:
+            yield
+        finally:
+            self.remove(stream)
+
+    async def drain(self, seconds_max: float) -> bool:
+        """Take no new streams and ask all to end; return whether they did within that time."""
+        self._is_draining = True
+        for stream in tuple(self._streams):
+            stream.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                await self._all_ended.wait()
+        return not self._streams
+
+
+class _CountedStream:
+    """A stream that is drained elsewhere."""
+
+    def drain(self) -> None:
+        """Leave it to whoever drains it."""
+
+
+class BidirectionalStream(Generic[Request, Response]):
+    """One bidirectional call, as an asynchronous context manager around its handler's body.
+
+    A ``Refusal`` or fault that leaves the body ends the stream in the right order. ``write`` and
+    ``end`` may be called from any task of the loop, ``read`` from one at a time.
+    """
+
+    __slots__ = (
+        "_context",
+        "_ending",
+        "_error_response",
+        "_first_message_timer",
+        "_half_closed",
+        "_method",
+        "_open_streams",
+        "_write_lock",
+        "farewell",
+        "on_drain",
+    )
+
+    def __init__(
+        self,
+        open_streams: OpenStreams,
+        context: Context[Request, Response],
+        *,
+        method: str,
+        error_response: Callable[[status_pb2.Status], Response],
+    ) -> None:
+        """Wrap a call; ``error_response`` makes the response that says a status in band."""
+        self._open_streams = open_streams
+        self._context = context
+        self._method = method
+        self._error_response = error_response
+        self._half_closed = asyncio.Event()
+        self._write_lock = asyncio.Lock()
+        self._ending: asyncio.Task[None] | None = None
+        self._first_message_timer: asyncio.TimerHandle | None = None
+        self.farewell: Callable[[], Response] | None = None
+        """Makes a last response that is written before the stream drains."""
+        self.on_drain: Callable[[], None] | None = None
+        """What drains instead of ``end(HubStopping())``, to be called once all is answered."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the stream is being ended; what is read then is not looked at any more."""
+        return self._ending is not None
+
+    async def __aenter__(self) -> "BidirectionalStream[Request, Response]":
+        try:
+            self._open_streams.add(self, kind=self._method)
+        except Refusal as refusal:
+            self.end(refusal)
+            await self._read_to_the_end()
+            raise
+        limits = self._open_streams.limits
+        seconds_max = limits.first_message_seconds_max
+        self._first_message_timer = asyncio.get_running_loop().call_later(
+            seconds_max,
+            lambda: self.end(LimitReached("first_message_seconds_max", ceil(seconds_max))),
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._cancel_first_message_timer()
+        try:
+            if isinstance(error, Exception) and not isinstance(error, grpc.aio.AbortError):
+                if isinstance(error, CONNECTION_LOST):
+                    return False
+                self._begin_ending(self._open_streams.reporter.status_of(error, method=self._method))
+            if self._ending is None or isinstance(error, asyncio.CancelledError):
+                return False
+            await self._read_to_the_end()
+            await self._ending
+            return True
+        finally:
+            if self._ending is not None and not self._ending.done():
+                self._ending.cancel()
+            self._open_streams.remove(self)
+
+    async def read(self) -> Request | None:
+        """Return the next request; None where no more will come, or the stream ends.
+
+        Raises: InvalidRequest for bytes that are no request.
+        """
+        while not self._half_closed.is_set():
+            try:
+                request = await self._context.read()
+            except (grpc.aio.AbortError, *CONNECTION_LOST):
+                request = None
+            except Refusal:
+                if self._ending is None:
+                    raise
+                continue
+            if self._first_message_timer is not None:
+                self._cancel_first_message_timer()
+            if request is None or request is grpc.aio.EOF:
+                self._half_closed.set()
+                return None
+            if self._ending is None:
+                return request
+        return None
+
+    async def write(self, response: Response) -> None:
+        """Write a response.
+
+        Raises: LimitReached where the client does not read for too long; what is in
+        ``CONNECTION_LOST`` where it is gone.
+        """
+        async with self._write_lock:
+            limits = self._open_streams.limits
+            await write_answer(self._context, response, limits=limits)
+
+    def end(self, refusal: Refusal) -> None:
+        """Begin to end the stream with a refusal; the first one counts. Returns at once."""
+        self._begin_ending(self._open_streams.reporter.status_of(refusal, method=self._method))
+
+    def drain(self) -> None:
+        """End the stream because the hub stops."""
+        if self.on_drain is not None:
+            self.on_drain()
+        else:
+            self.end(HubStopping())
+
+    def _begin_ending(self, status: status_pb2.Status) -> None:
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._say_and_end(status))
+
+    async def _say_and_end(self, status: status_pb2.Status) -> None:
+        """Say a status in band, wait for the half-close, end the call with it."""
+        responses = [self._error_response(status)]
+        if self.farewell is not None:
+            responses.insert(0, self.farewell())
+        async with self._write_lock:
+            await _say_and_end(
+                self._context,
+                status,
+                responses=responses,
+                half_closed=self._half_closed.wait,
+                limits=self._open_streams.limits,
+            )
+
+    async def _read_to_the_end(self) -> None:
+        """Read and forget until the client has closed its side or the call has ended."""
+        while not self._half_closed.is_set():
+            await self.read()
+
+    def _cancel_first_message_timer(self) -> None:
+        if self._first_message_timer is not None:
+            self._first_message_timer.cancel()
+            self._first_message_timer = None
+
+
+class WatchStream:
+    """A call that is answered until the client leaves: counted, and ended by HubStopping at a stop.
+
+    A context manager around the handler's body; it interrupts whatever the body waits for.
+    """
+
+    def __init__(self, open_streams: OpenStreams, *, method: str) -> None:
+        """Prepare; ``method`` is its kind in the counts."""
+        self._open_streams = open_streams
+        self._method = method
+        self._task: asyncio.Task[None] | None = None
+        self._is_drained = False
+
+    def __enter__(self) -> "WatchStream":
+        self._task = asyncio.current_task()
+        self._open_streams.add(self, kind=self._method)
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open_streams.remove(self)
+        is_ours = self._is_drained and isinstance(error, asyncio.CancelledError)
+        # Like asyncio.timeout does: the cancellation was ours, unless somebody else's came too.
+        if is_ours and self._task is not None and self._task.uncancel() == 0:
+            raise HubStopping from error
+
+    def drain(self) -> None:
+        """Interrupt the body."""
+        if self._task is not None and not self._is_drained:
+            self._is_drained = True
+            self._task.cancel()
+
+
+async def write_answer(context: Context[Request, Response], response: Response, *, limits: Limits) -> None:
+    """Write a response that the client has to make room for in time.
+
+    Raises: LimitReached where it does not.
+    """
+    seconds_max = limits.unread_answer_seconds_max
+    try:
+        async with asyncio.timeout(seconds_max):
+            await context.write(response)
+    except TimeoutError as error:
+        raise LimitReached("unread_answer_seconds_max", ceil(seconds_max)) from error
+
+
+async def end_stream(
+    context: Context[Request, Response],
+    refusal: Refusal,
+    *,
+    in_band: Callable[[status_pb2.Status], Response],
+    reading: asyncio.Task[None],
+    limits: Limits,
+) -> None:
+    """End a bidirectional call with a refusal: in band, a wait for the half-close, the status.
+
+    ``reading`` reads until the client closes its side and throws away what it reads; nobody may be
+    writing. Returns once the status is on its way or cannot be.
+    """
+    status = status_from_refusal(refusal)
+    await _say_and_end(
+        context,
+        status,
+        responses=[in_band(status)],
+        half_closed=lambda: asyncio.shield(reading),
+        limits=limits,
+    )
+
+
+async def refuse_stream(
+    context: Context[Request, Response],
+    refusal: Refusal,
+    *,
+    in_band: Callable[[status_pb2.Status], Response],
+    limits: Limits,
+) -> None:
+    """End a bidirectional call of which nothing was read yet, like ``end_stream``."""
+
+    async def read_to_the_end() -> None:
+        with suppress(grpc.aio.AbortError, *CONNECTION_LOST):
+            while await _is_read(context):
+                pass
+
+    reading = asyncio.create_task(read_to_the_end())
+    try:
+        await end_stream(context, refusal, in_band=in_band, reading=reading, limits=limits)
+    finally:
+        reading.cancel()
+
+
+async def _is_read(context: Context[Request, Response]) -> bool:
+    """Read a request and forget it; return whether there was one."""
+    try:
+        request = await context.read()
+    except Refusal:
+        return True
+    return request is not None and request is not grpc.aio.EOF
+
+
+async def _say_and_end(
+    context: Context[Request, Response],
+    status: status_pb2.Status,
+    *,
+    responses: Sequence[Response],
+    half_closed: Callable[[], Awaitable[object]],
+    limits: Limits,
+) -> None:
+    """Write responses, wait for the half-close, and end the call with the status."""
+    try:
+        async with asyncio.timeout(limits.half_close_wait_seconds):
+            for response in responses:
+                await context.write(response)
+            await half_closed()
+    except (TimeoutError, grpc.aio.AbortError, *CONNECTION_LOST):
+        pass  # the status follows all the same
+    with suppress(TimeoutError, grpc.aio.AbortError, *CONNECTION_LOST):
+        async with asyncio.timeout(STATUS_SECONDS_MAX):
+            await context.abort_with_status(grpc_status(status))
