@@ -46,12 +46,14 @@ from hub.core.values import (
 class Changes:
     """What a transaction changed, for those who watch: told after its COMMIT.
 
-    ``head_positions`` holds the new head of every hub project that got events; ``runs`` those runs.
+    ``head_positions`` holds the new head of every hub project that got events; ``runs`` those runs;
+    ``instances`` the new instances of runtimes, each with the hub time at which it became current.
     """
 
     head_positions: dict[HubProject, int] = field(default_factory=dict)
     runs: set[tuple[HubProject, ProjectId, RunId]] = field(default_factory=set)
     alerts: set[HubProject] = field(default_factory=set)
+    instances: dict[tuple[HubProject, RuntimeId], tuple[InstanceId, int]] = field(default_factory=dict)
 
 
 class WriteTransaction(Protocol):
@@ -260,10 +262,13 @@ class ReadTransaction(Protocol):
 
     # --- runtimes ---
 
+    def runtime(self, hub_project: HubProject, runtime_id: RuntimeId) -> Runtime | None:
+        """Return a runtime as last written."""
+
     def runtimes(
-        self, *, after: tuple[HubProject, RuntimeId] | None, entries_max: int
-    ) -> list[tuple[HubProject, Runtime]]:
-        """Return runtimes of all hub projects as last written, ascending by hub project and id."""
+        self, hub_project: HubProject, *, after: RuntimeId | None, entries_max: int
+    ) -> list[Runtime]:
+        """Return runtimes as last written, ascending by the bytes of their ids."""
 
 
 class ReadableStore(Protocol):

@@ -51,7 +51,7 @@ EXPORTED_RUNS_AT_ONCE = 256
 
 _RunRow = tuple[int, str, str, str, int, bytes, int, int, int | None, int, int]
 _AlertRow = tuple[str, str, str, str, str, int, int, int, str, int | None, int]
-_RuntimeRow = tuple[str, str, str, int, int | None, int, str, int, str, str, str, int]
+_RuntimeRow = tuple[str, str, int, int | None, int, str, int, str, str, str, int]
 _EventRow = tuple[str, str, int, int, str, int | None, str | None, bool, bytes | None, bytes, int]
 
 
@@ -260,18 +260,28 @@ class SqlReadTransaction:
 
     # --- runtimes ---
 
-    def runtimes(
-        self, *, after: tuple[HubProject, RuntimeId] | None, entries_max: int
-    ) -> list[tuple[HubProject, Runtime]]:
-        """Return runtimes of all hub projects."""
-        after_hub_project, after_runtime_id = after or ("", "")
+    def runtime(self, hub_project: HubProject, runtime_id: RuntimeId) -> Runtime | None:
+        """Return a runtime."""
         parameters: dict[str, SqlValue] = {
-            "after_hub_project": after_hub_project,
-            "after_runtime_id": after_runtime_id,
+            "hub_project_key": self._tenant(hub_project)[0],
+            "runtime_id": runtime_id,
+        }
+        rows = cast("Iterator[_RuntimeRow]", self._composed(["runtime_columns", "runtime_is"], parameters))
+        return next((_runtime_from_row(row) for row in rows), None)
+
+    def runtimes(
+        self, hub_project: HubProject, *, after: RuntimeId | None, entries_max: int
+    ) -> list[Runtime]:
+        """Return runtimes."""
+        parameters: dict[str, SqlValue] = {
+            "hub_project_key": self._tenant(hub_project)[0],
+            "after_runtime_id": after or "",
             "entries_max": entries_max,
         }
-        rows = cast("Iterator[_RuntimeRow]", self._session.fetch("list_runtimes", parameters))
-        return [(HubProject(row[0]), _runtime_from_row(row)) for row in rows]
+        names = ["runtime_columns", "runtimes_in_order"]
+        return [
+            _runtime_from_row(row) for row in cast("Iterator[_RuntimeRow]", self._composed(names, parameters))
+        ]
 
     # --- within ---
 
@@ -401,7 +411,7 @@ def _alert_from_row(hub_project: HubProject, row: _AlertRow) -> Alert:
 
 
 def _runtime_from_row(row: _RuntimeRow) -> Runtime:
-    _, runtime_id, instance_id, start, heartbeat, goodbye, host, pid, version, labels, runs, unsynced = row
+    runtime_id, instance_id, start, heartbeat, goodbye, host, pid, version, labels, runs, unsynced = row
     return Runtime(
         runtime_id=RuntimeId(runtime_id),
         instance_id=InstanceId(instance_id),

@@ -370,6 +370,7 @@ class SqlWriteSession:
             self._sql.run("end_instance", (hub_project_key, runtime_id, before, now_nanos))
         self._sql.run("begin_instance", (hub_project_key, runtime_id, instance_id, now_nanos))
         self._instances.put((hub_project, runtime_id), instance_id)
+        self._changes.instances[hub_project, runtime_id] = (instance_id, now_nanos)
 
     def save_presence(self, hub_project: HubProject, runtimes: Sequence[Runtime]) -> None:
         """Store presence."""

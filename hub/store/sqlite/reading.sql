@@ -134,11 +134,16 @@ ORDER BY project_id LIMIT :entries_max;
 -- Whether a project belongs to a tenant.
 SELECT 1 FROM project WHERE project_id = :project_id AND hub_project_key = :hub_project_key;
 
--- name: list_runtimes
--- Runtimes of all tenants after one of them, ascending by tenant and id.
-SELECT hub_project.hub_project, runtime.runtime_id, runtime.instance_id, runtime.instance_start_nanos,
-       runtime.last_heartbeat_nanos, runtime.is_goodbye, runtime.host, runtime.pid, runtime.version,
-       runtime.labels, runtime.active_runs, runtime.unsynced_event_count
-FROM hub_project CROSS JOIN runtime ON runtime.hub_project_key = hub_project.hub_project_key
-WHERE (hub_project.hub_project, runtime.runtime_id) > (:after_hub_project, :after_runtime_id)
-ORDER BY hub_project.hub_project, runtime.runtime_id LIMIT :entries_max;
+-- name: runtime_columns
+-- What a runtime is read as, of a tenant.
+SELECT runtime_id, instance_id, instance_start_nanos, last_heartbeat_nanos, is_goodbye, host, pid, version,
+       labels, active_runs, unsynced_event_count
+FROM runtime WHERE hub_project_key = :hub_project_key
+
+-- name: runtime_is
+-- One runtime.
+AND runtime_id = :runtime_id;
+
+-- name: runtimes_in_order
+-- Runtimes after one of them, ascending by id.
+AND runtime_id > :after_runtime_id ORDER BY runtime_id LIMIT :entries_max;

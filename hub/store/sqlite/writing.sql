@@ -12,6 +12,10 @@ UPDATE hub SET time_floor_nanos = max(time_floor_nanos, :time_floor_nanos);
 -- The store's one row.
 INSERT INTO hub (only_row, time_floor_nanos) VALUES (1, :time_floor_nanos);
 
+-- name: load_generation
+-- The generation in force.
+SELECT hub_generation FROM generation ORDER BY ordinal DESC LIMIT 1;
+
 -- name: create_generation
 -- A new life of the store.
 INSERT INTO generation (hub_generation, start_nanos) VALUES (:hub_generation, :start_nanos);
@@ -116,11 +120,13 @@ INSERT INTO past_instance (hub_project_key, runtime_id, instance_id, end_nanos)
 VALUES (:hub_project_key, :runtime_id, :instance_id, :end_nanos);
 
 -- name: begin_instance
--- Makes an instance its runtime's current one.
+-- Makes an instance its runtime's current one; what was heard of the one before is not its own.
 INSERT INTO runtime (hub_project_key, runtime_id, instance_id, instance_start_nanos)
 VALUES (:hub_project_key, :runtime_id, :instance_id, :instance_start_nanos)
 ON CONFLICT (hub_project_key, runtime_id) DO UPDATE
-SET instance_id = excluded.instance_id, instance_start_nanos = excluded.instance_start_nanos;
+SET instance_id = excluded.instance_id, instance_start_nanos = excluded.instance_start_nanos,
+    last_heartbeat_nanos = NULL, is_goodbye = 0, host = '', pid = 0, version = '', labels = '{}',
+    active_runs = '[]', unsynced_event_count = 0;
 
 -- name: save_presence
 -- Presence as last heard, only of the instance that is still current.

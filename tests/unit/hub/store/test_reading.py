@@ -370,8 +370,11 @@ def test_runtimes_are_read_as_they_were_last_written(store: SqlStore) -> None:
     transaction.save_presence(HUB_PROJECT, [heard])
     store.writing.commit(WALL_NANOS)
     with store.reading() as reader:
-        assert reader.runtimes(after=None, entries_max=10) == [(HUB_PROJECT, heard)]
-        assert reader.runtimes(after=(HUB_PROJECT, runtime_id), entries_max=10) == []
+        assert reader.runtime(HUB_PROJECT, runtime_id) == heard
+        assert reader.runtime(HubProject("another"), runtime_id) is None
+        assert reader.runtimes(HUB_PROJECT, after=None, entries_max=10) == [heard]
+        assert reader.runtimes(HUB_PROJECT, after=runtime_id, entries_max=10) == []
+        assert reader.runtimes(HubProject("another"), after=None, entries_max=10) == []
 
 
 def test_the_generation_in_force_is_the_last_one_listed(store: SqlStore) -> None:
