@@ -55,6 +55,8 @@ PROCESS_LEASE_RETRY_SECONDS: Final = 0.1
 
 APPENDS_IN_FLIGHT_MAX: Final = 64
 """Most unanswered append requests a stream; then the stream is not read."""
+APPEND_BYTES_IN_FLIGHT_MAX: Final = 16 * 1024 * 1024
+"""Most unanswered bytes of append requests a stream, but always one request."""
 RUN_PAGE_DEFAULT: Final = 100
 """Quarantined runs a page where the request says nothing."""
 RUN_PAGE_MAX: Final = 1_000

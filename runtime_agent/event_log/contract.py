@@ -9,8 +9,9 @@ Every method may raise ``LogStorageError`` (disk full, I/O error: it goes on by 
 room), every writing one ``LogOwnerLostError`` (another process took over: stop).
 """
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Protocol, TypeAlias, TypeVar
 
 from runtime_agent.core.errors import AppendError
 from runtime_agent.core.values import (
@@ -27,6 +28,8 @@ from runtime_agent.core.values import (
     RuntimeIdentity,
     TailedEvent,
 )
+
+T = TypeVar("T")
 
 AppendOutcome: TypeAlias = Appended | AppendError
 """What became of one request of a group: its sequences, or why nothing of it was written."""
@@ -200,4 +203,34 @@ class EventLog(EventLogReader, Protocol):
         At most ``limit`` events a call; 0 says that there is nothing left to do. Keys and hashes
         stay for good.
         """
+        ...
+
+
+class LogFront(Protocol):
+    """The log as the event loop and plain threads call it: at once, with a future for the result.
+
+    On an event loop: ``await asyncio.wrap_future(front.append(request))``.
+    """
+
+    def append(self, request: AppendRequest) -> "Future[Appended]":
+        """Append in the next group; the future has the sequences once they are on stable storage.
+
+        Its error is an ``AppendError`` (refused) or a ``LogError``. Cancelling does not take it back.
+        """
+        ...
+
+    def call(self, function: Callable[[EventLog], T]) -> "Future[T]":
+        """Run a write on the log's thread, in the order of the queue; one call of the contract."""
+        ...
+
+    def read(self, function: Callable[[EventLogReader], T]) -> "Future[T]":
+        """Run a read on the reading thread; it sees everything that was answered before."""
+        ...
+
+    def add_append_listener(self, listener: Callable[[], None]) -> None:
+        """Have ``listener`` called after each group of appends; on the log's thread, not waiting."""
+        ...
+
+    def remove_append_listener(self, listener: Callable[[], None]) -> None:
+        """Undo ``add_append_listener``. Idempotent."""
         ...

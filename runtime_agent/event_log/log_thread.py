@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 from runtime_agent import limits
 from runtime_agent.core.errors import (
@@ -29,11 +29,6 @@ from runtime_agent.event_log.opening import OwnedLog
 from runtime_agent.event_log.sqlite_reader import SqliteEventLogReader
 
 T = TypeVar("T")
-
-EventLogWriteCall: TypeAlias = Callable[[EventLog], T]
-"""A write on the log, run between two groups of appends; it should be one call of the contract."""
-EventLogReadCall: TypeAlias = Callable[[EventLogReader], T]
-"""A read on the log, bounded by its caller."""
 
 
 @dataclass(slots=True)

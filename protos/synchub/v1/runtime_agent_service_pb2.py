@@ -27,49 +27,49 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from synchub.v1 import sync_event_pb2 as synchub_dot_v1_dot_sync__event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&synchub/v1/runtime_agent_service.proto\x12\nsynchub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1bsynchub/v1/sync_event.proto\"\x8e\x01\n\x13\x41ppendEventsRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12%\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x15.synchub.v1.SyncEvent\x12\x11\n\tappend_id\x18\x04 \x01(\t\x12\x19\n\x11\x65xpected_sequence\x18\x05 \x01(\x03\"{\n\x14\x41ppendEventsResponse\x12\x16\n\x0e\x66irst_sequence\x18\x01 \x01(\x03\x12\x15\n\rlast_sequence\x18\x02 \x01(\x03\x12\x11\n\tis_repeat\x18\x03 \x01(\x08\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\"\x9b\x01\n\nLocalEvent\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12$\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x15.synchub.v1.SyncEvent\x12\x16\n\x0elocal_position\x18\x04 \x01(\x03\x12\x12\n\nchain_hash\x18\x05 \x01(\x0c\x12\x17\n\x0fis_acknowledged\x18\x06 \x01(\x08\"{\n\x16ListLocalEventsRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"Z\n\x17ListLocalEventsResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.synchub.v1.LocalEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"y\n\x16TailLocalEventsRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x1e\n\x14\x61\x66ter_local_position\x18\x03 \x01(\x03H\x00\x12\x12\n\x08\x66rom_now\x18\x04 \x01(\x08H\x00\x42\x07\n\x05start\"A\n\x17TailLocalEventsResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.synchub.v1.LocalEvent\"\x17\n\x15GetAgentStatusRequest\"\xc4\x03\n\x0b\x41gentStatus\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nruntime_id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x03\x12\x0f\n\x07version\x18\x05 \x01(\t\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0ehub_link_state\x18\x07 \x01(\x0e\x32\x18.synchub.v1.HubLinkState\x12\x17\n\x0fhub_link_detail\x18\x08 \x01(\t\x12\x13\n\x0bhub_address\x18\t \x01(\t\x12\x16\n\x0ehub_generation\x18\n \x01(\t\x12\x11\n\trun_count\x18\x0b \x01(\x03\x12\x13\n\x0b\x65vent_count\x18\x0c \x01(\x03\x12\x1c\n\x14unsynced_event_count\x18\r \x01(\x03\x12\x1d\n\x15quarantined_run_count\x18\x0e \x01(\x03\x12\x11\n\tlog_bytes\x18\x0f \x01(\x03\x12\x39\n\x15last_acknowledge_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"A\n\x16GetAgentStatusResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.synchub.v1.AgentStatus\"\xd1\x01\n\x0eQuarantinedRun\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x10\n\x08sequence\x18\x05 \x01(\x03\x12\x33\n\x0fquarantine_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rlast_sequence\x18\x07 \x01(\x03\x12\x1d\n\x15\x61\x63knowledged_sequence\x18\x08 \x01(\x03\"C\n\x1aListQuarantinedRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"l\n\x1bListQuarantinedRunsResponse\x12\x34\n\x10quarantined_runs\x18\x01 \x03(\x0b\x32\x1a.synchub.v1.QuarantinedRun\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"U\n\x1cReleaseQuarantinedRunRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tas_run_id\x18\x03 \x01(\t\";\n\x1dReleaseQuarantinedRunResponse\x12\x1a\n\x12\x63opied_event_count\x18\x01 \x01(\x03\"?\n\x19\x44ropQuarantinedRunRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\"9\n\x1a\x44ropQuarantinedRunResponse\x12\x1b\n\x13\x64ropped_event_count\x18\x01 \x01(\x03*\xc2\x01\n\x0cHubLinkState\x12\x1e\n\x1aHUB_LINK_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16HUB_LINK_STATE_STOPPED\x10\x01\x12\x1d\n\x19HUB_LINK_STATE_CONNECTING\x10\x02\x12\x1c\n\x18HUB_LINK_STATE_CONNECTED\x10\x03\x12\x1a\n\x16HUB_LINK_STATE_WAITING\x10\x04\x12\x1d\n\x19HUB_LINK_STATE_DUPLICATED\x10\x05\x32\xba\x05\n\x13RuntimeAgentService\x12U\n\x0c\x41ppendEvents\x12\x1f.synchub.v1.AppendEventsRequest\x1a .synchub.v1.AppendEventsResponse(\x01\x30\x01\x12Z\n\x0fListLocalEvents\x12\".synchub.v1.ListLocalEventsRequest\x1a#.synchub.v1.ListLocalEventsResponse\x12\\\n\x0fTailLocalEvents\x12\".synchub.v1.TailLocalEventsRequest\x1a#.synchub.v1.TailLocalEventsResponse0\x01\x12W\n\x0eGetAgentStatus\x12!.synchub.v1.GetAgentStatusRequest\x1a\".synchub.v1.GetAgentStatusResponse\x12\x66\n\x13ListQuarantinedRuns\x12&.synchub.v1.ListQuarantinedRunsRequest\x1a\'.synchub.v1.ListQuarantinedRunsResponse\x12l\n\x15ReleaseQuarantinedRun\x12(.synchub.v1.ReleaseQuarantinedRunRequest\x1a).synchub.v1.ReleaseQuarantinedRunResponse\x12\x63\n\x12\x44ropQuarantinedRun\x12%.synchub.v1.DropQuarantinedRunRequest\x1a&.synchub.v1.DropQuarantinedRunResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&synchub/v1/runtime_agent_service.proto\x12\nsynchub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1bsynchub/v1/sync_event.proto\"\xa9\x01\n\x13\x41ppendEventsRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12%\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x15.synchub.v1.SyncEvent\x12\x11\n\tappend_id\x18\x04 \x01(\t\x12\x19\n\x11\x65xpected_sequence\x18\x05 \x01(\x03\x12\x19\n\x11leave_time_absent\x18\x06 \x01(\x08\"{\n\x14\x41ppendEventsResponse\x12\x16\n\x0e\x66irst_sequence\x18\x01 \x01(\x03\x12\x15\n\rlast_sequence\x18\x02 \x01(\x03\x12\x11\n\tis_repeat\x18\x03 \x01(\x08\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\"\x9b\x01\n\nLocalEvent\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12$\n\x05\x65vent\x18\x03 \x01(\x0b\x32\x15.synchub.v1.SyncEvent\x12\x16\n\x0elocal_position\x18\x04 \x01(\x03\x12\x12\n\nchain_hash\x18\x05 \x01(\x0c\x12\x17\n\x0fis_acknowledged\x18\x06 \x01(\x08\"{\n\x16ListLocalEventsRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"Z\n\x17ListLocalEventsResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.synchub.v1.LocalEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"y\n\x16TailLocalEventsRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x1e\n\x14\x61\x66ter_local_position\x18\x03 \x01(\x03H\x00\x12\x12\n\x08\x66rom_now\x18\x04 \x01(\x08H\x00\x42\x07\n\x05start\"A\n\x17TailLocalEventsResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.synchub.v1.LocalEvent\"\x17\n\x15GetAgentStatusRequest\"\xc4\x03\n\x0b\x41gentStatus\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nruntime_id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x03\x12\x0f\n\x07version\x18\x05 \x01(\t\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0ehub_link_state\x18\x07 \x01(\x0e\x32\x18.synchub.v1.HubLinkState\x12\x17\n\x0fhub_link_detail\x18\x08 \x01(\t\x12\x13\n\x0bhub_address\x18\t \x01(\t\x12\x16\n\x0ehub_generation\x18\n \x01(\t\x12\x11\n\trun_count\x18\x0b \x01(\x03\x12\x13\n\x0b\x65vent_count\x18\x0c \x01(\x03\x12\x1c\n\x14unsynced_event_count\x18\r \x01(\x03\x12\x1d\n\x15quarantined_run_count\x18\x0e \x01(\x03\x12\x11\n\tlog_bytes\x18\x0f \x01(\x03\x12\x39\n\x15last_acknowledge_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"A\n\x16GetAgentStatusResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.synchub.v1.AgentStatus\"\xd1\x01\n\x0eQuarantinedRun\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x10\n\x08sequence\x18\x05 \x01(\x03\x12\x33\n\x0fquarantine_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rlast_sequence\x18\x07 \x01(\x03\x12\x1d\n\x15\x61\x63knowledged_sequence\x18\x08 \x01(\x03\"C\n\x1aListQuarantinedRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"l\n\x1bListQuarantinedRunsResponse\x12\x34\n\x10quarantined_runs\x18\x01 \x03(\x0b\x32\x1a.synchub.v1.QuarantinedRun\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"U\n\x1cReleaseQuarantinedRunRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tas_run_id\x18\x03 \x01(\t\";\n\x1dReleaseQuarantinedRunResponse\x12\x1a\n\x12\x63opied_event_count\x18\x01 \x01(\x03\"?\n\x19\x44ropQuarantinedRunRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\"9\n\x1a\x44ropQuarantinedRunResponse\x12\x1b\n\x13\x64ropped_event_count\x18\x01 \x01(\x03*\xc2\x01\n\x0cHubLinkState\x12\x1e\n\x1aHUB_LINK_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16HUB_LINK_STATE_STOPPED\x10\x01\x12\x1d\n\x19HUB_LINK_STATE_CONNECTING\x10\x02\x12\x1c\n\x18HUB_LINK_STATE_CONNECTED\x10\x03\x12\x1a\n\x16HUB_LINK_STATE_WAITING\x10\x04\x12\x1d\n\x19HUB_LINK_STATE_DUPLICATED\x10\x05\x32\xba\x05\n\x13RuntimeAgentService\x12U\n\x0c\x41ppendEvents\x12\x1f.synchub.v1.AppendEventsRequest\x1a .synchub.v1.AppendEventsResponse(\x01\x30\x01\x12Z\n\x0fListLocalEvents\x12\".synchub.v1.ListLocalEventsRequest\x1a#.synchub.v1.ListLocalEventsResponse\x12\\\n\x0fTailLocalEvents\x12\".synchub.v1.TailLocalEventsRequest\x1a#.synchub.v1.TailLocalEventsResponse0\x01\x12W\n\x0eGetAgentStatus\x12!.synchub.v1.GetAgentStatusRequest\x1a\".synchub.v1.GetAgentStatusResponse\x12\x66\n\x13ListQuarantinedRuns\x12&.synchub.v1.ListQuarantinedRunsRequest\x1a\'.synchub.v1.ListQuarantinedRunsResponse\x12l\n\x15ReleaseQuarantinedRun\x12(.synchub.v1.ReleaseQuarantinedRunRequest\x1a).synchub.v1.ReleaseQuarantinedRunResponse\x12\x63\n\x12\x44ropQuarantinedRun\x12%.synchub.v1.DropQuarantinedRunRequest\x1a&.synchub.v1.DropQuarantinedRunResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'synchub.v1.runtime_agent_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HUBLINKSTATE']._serialized_start=2187
-  _globals['_HUBLINKSTATE']._serialized_end=2381
+  _globals['_HUBLINKSTATE']._serialized_start=2214
+  _globals['_HUBLINKSTATE']._serialized_end=2408
   _globals['_APPENDEVENTSREQUEST']._serialized_start=142
-  _globals['_APPENDEVENTSREQUEST']._serialized_end=284
-  _globals['_APPENDEVENTSRESPONSE']._serialized_start=286
-  _globals['_APPENDEVENTSRESPONSE']._serialized_end=409
-  _globals['_LOCALEVENT']._serialized_start=412
-  _globals['_LOCALEVENT']._serialized_end=567
-  _globals['_LISTLOCALEVENTSREQUEST']._serialized_start=569
-  _globals['_LISTLOCALEVENTSREQUEST']._serialized_end=692
-  _globals['_LISTLOCALEVENTSRESPONSE']._serialized_start=694
-  _globals['_LISTLOCALEVENTSRESPONSE']._serialized_end=784
-  _globals['_TAILLOCALEVENTSREQUEST']._serialized_start=786
-  _globals['_TAILLOCALEVENTSREQUEST']._serialized_end=907
-  _globals['_TAILLOCALEVENTSRESPONSE']._serialized_start=909
-  _globals['_TAILLOCALEVENTSRESPONSE']._serialized_end=974
-  _globals['_GETAGENTSTATUSREQUEST']._serialized_start=976
-  _globals['_GETAGENTSTATUSREQUEST']._serialized_end=999
-  _globals['_AGENTSTATUS']._serialized_start=1002
-  _globals['_AGENTSTATUS']._serialized_end=1454
-  _globals['_GETAGENTSTATUSRESPONSE']._serialized_start=1456
-  _globals['_GETAGENTSTATUSRESPONSE']._serialized_end=1521
-  _globals['_QUARANTINEDRUN']._serialized_start=1524
-  _globals['_QUARANTINEDRUN']._serialized_end=1733
-  _globals['_LISTQUARANTINEDRUNSREQUEST']._serialized_start=1735
-  _globals['_LISTQUARANTINEDRUNSREQUEST']._serialized_end=1802
-  _globals['_LISTQUARANTINEDRUNSRESPONSE']._serialized_start=1804
-  _globals['_LISTQUARANTINEDRUNSRESPONSE']._serialized_end=1912
-  _globals['_RELEASEQUARANTINEDRUNREQUEST']._serialized_start=1914
-  _globals['_RELEASEQUARANTINEDRUNREQUEST']._serialized_end=1999
-  _globals['_RELEASEQUARANTINEDRUNRESPONSE']._serialized_start=2001
-  _globals['_RELEASEQUARANTINEDRUNRESPONSE']._serialized_end=2060
-  _globals['_DROPQUARANTINEDRUNREQUEST']._serialized_start=2062
-  _globals['_DROPQUARANTINEDRUNREQUEST']._serialized_end=2125
-  _globals['_DROPQUARANTINEDRUNRESPONSE']._serialized_start=2127
-  _globals['_DROPQUARANTINEDRUNRESPONSE']._serialized_end=2184
-  _globals['_RUNTIMEAGENTSERVICE']._serialized_start=2384
-  _globals['_RUNTIMEAGENTSERVICE']._serialized_end=3082
+  _globals['_APPENDEVENTSREQUEST']._serialized_end=311
+  _globals['_APPENDEVENTSRESPONSE']._serialized_start=313
+  _globals['_APPENDEVENTSRESPONSE']._serialized_end=436
+  _globals['_LOCALEVENT']._serialized_start=439
+  _globals['_LOCALEVENT']._serialized_end=594
+  _globals['_LISTLOCALEVENTSREQUEST']._serialized_start=596
+  _globals['_LISTLOCALEVENTSREQUEST']._serialized_end=719
+  _globals['_LISTLOCALEVENTSRESPONSE']._serialized_start=721
+  _globals['_LISTLOCALEVENTSRESPONSE']._serialized_end=811
+  _globals['_TAILLOCALEVENTSREQUEST']._serialized_start=813
+  _globals['_TAILLOCALEVENTSREQUEST']._serialized_end=934
+  _globals['_TAILLOCALEVENTSRESPONSE']._serialized_start=936
+  _globals['_TAILLOCALEVENTSRESPONSE']._serialized_end=1001
+  _globals['_GETAGENTSTATUSREQUEST']._serialized_start=1003
+  _globals['_GETAGENTSTATUSREQUEST']._serialized_end=1026
+  _globals['_AGENTSTATUS']._serialized_start=1029
+  _globals['_AGENTSTATUS']._serialized_end=1481
+  _globals['_GETAGENTSTATUSRESPONSE']._serialized_start=1483
+  _globals['_GETAGENTSTATUSRESPONSE']._serialized_end=1548
+  _globals['_QUARANTINEDRUN']._serialized_start=1551
+  _globals['_QUARANTINEDRUN']._serialized_end=1760
+  _globals['_LISTQUARANTINEDRUNSREQUEST']._serialized_start=1762
+  _globals['_LISTQUARANTINEDRUNSREQUEST']._serialized_end=1829
+  _globals['_LISTQUARANTINEDRUNSRESPONSE']._serialized_start=1831
+  _globals['_LISTQUARANTINEDRUNSRESPONSE']._serialized_end=1939
+  _globals['_RELEASEQUARANTINEDRUNREQUEST']._serialized_start=1941
+  _globals['_RELEASEQUARANTINEDRUNREQUEST']._serialized_end=2026
+  _globals['_RELEASEQUARANTINEDRUNRESPONSE']._serialized_start=2028
+  _globals['_RELEASEQUARANTINEDRUNRESPONSE']._serialized_end=2087
+  _globals['_DROPQUARANTINEDRUNREQUEST']._serialized_start=2089
+  _globals['_DROPQUARANTINEDRUNREQUEST']._serialized_end=2152
+  _globals['_DROPQUARANTINEDRUNRESPONSE']._serialized_start=2154
+  _globals['_DROPQUARANTINEDRUNRESPONSE']._serialized_end=2211
+  _globals['_RUNTIMEAGENTSERVICE']._serialized_start=2411
+  _globals['_RUNTIMEAGENTSERVICE']._serialized_end=3109
 # @@protoc_insertion_point(module_scope)

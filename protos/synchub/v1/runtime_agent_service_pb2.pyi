@@ -69,6 +69,7 @@ class AppendEventsRequest(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     APPEND_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_SEQUENCE_FIELD_NUMBER: _builtins.int
+    LEAVE_TIME_ABSENT_FIELD_NUMBER: _builtins.int
     project_id: _builtins.str
     """Project of the run."""
     run_id: _builtins.str
@@ -77,6 +78,10 @@ class AppendEventsRequest(_message.Message):
     """Optional name of this append, unique in the run: sent again, it is answered and not doubled."""
     expected_sequence: _builtins.int
     """Optional: refuse unless the first event would get this sequence; 0 for no such condition."""
+    leave_time_absent: _builtins.bool
+    """Leave events that have no time without one. An import does so, that the same file has the same
+    content hashes each time.
+    """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_sync_event_pb2.SyncEvent]:
         """1 to 1,024 events, all or none of which are appended. Sequence and content hash are left empty:
@@ -91,10 +96,11 @@ class AppendEventsRequest(_message.Message):
         events: _abc.Iterable[_sync_event_pb2.SyncEvent] | None = ...,
         append_id: _builtins.str = ...,
         expected_sequence: _builtins.int = ...,
+        leave_time_absent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_id", b"append_id", "events", b"events", "expected_sequence", b"expected_sequence", "project_id", b"project_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_id", b"append_id", "events", b"events", "expected_sequence", b"expected_sequence", "leave_time_absent", b"leave_time_absent", "project_id", b"project_id", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
