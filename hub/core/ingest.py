@@ -184,9 +184,7 @@ def decide_batch(head: RunHead, batch: PushBatch, stored: Mapping[int, StoredCon
                 (accepted if sequence in accepted else filled)[sequence] = event
                 final_sequence = _final_sequence_after_fill(final_sequence, event)
         elif before is not None:
-            conflicts.append(
-                Conflict(sequence, ConflictReason.SEQUENCE_REUSED, before.content_hash, offered)
-            )
+            conflicts.append(Conflict(sequence, ConflictReason.SEQUENCE_REUSED, before.content_hash, offered))
         elif diverged:
             conflicts.append(Conflict(sequence, ConflictReason.HISTORY_DIVERGED, b"", offered))
         elif (final_sequence is not None and final_sequence < sequence) or (

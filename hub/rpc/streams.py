@@ -18,7 +18,7 @@ from google.rpc import status_pb2
 
 from hub.core.errors import HubStopping, LimitReached, Refusal
 from hub.core.limits import Limits
-from hub.rpc.error_table import grpc_status, status_from_refusal
+from hub.rpc.error_table import grpc_status
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -120,6 +120,7 @@ class BidirectionalStream(Generic[Request, Response]):
         "_context",
         "_ending",
         "_error_response",
+        "_first_message_seconds_max",
         "_first_message_timer",
         "_half_closed",
         "_method",
@@ -136,8 +137,12 @@ class BidirectionalStream(Generic[Request, Response]):
         *,
         method: str,
         error_response: Callable[[status_pb2.Status], Response],
+        first_message_seconds_max: float | None = None,
     ) -> None:
-        """Wrap a call; ``error_response`` makes the response that says a status in band."""
+        """Wrap a call; ``error_response`` makes the response that says a status in band.
+
+        With ``first_message_seconds_max`` a client that says nothing for so long is refused.
+        """
         self._open_streams = open_streams
         self._context = context
         self._method = method
@@ -145,6 +150,7 @@ class BidirectionalStream(Generic[Request, Response]):
         self._half_closed = asyncio.Event()
         self._write_lock = asyncio.Lock()
         self._ending: asyncio.Task[None] | None = None
+        self._first_message_seconds_max = first_message_seconds_max
         self._first_message_timer: asyncio.TimerHandle | None = None
         self.farewell: Callable[[], Response] | None = None
         """Makes a last response that is written before the stream drains."""
@@ -162,13 +168,14 @@ class BidirectionalStream(Generic[Request, Response]):
         except Refusal as refusal:
             self.end(refusal)
             await self._read_to_the_end()
+            await asyncio.gather(*filter(None, [self._ending]))
             raise
-        limits = self._open_streams.limits
-        seconds_max = limits.first_message_seconds_max
-        self._first_message_timer = asyncio.get_running_loop().call_later(
-            seconds_max,
-            lambda: self.end(LimitReached("first_message_seconds_max", ceil(seconds_max))),
-        )
+        seconds_max = self._first_message_seconds_max
+        if seconds_max is not None:
+            self._first_message_timer = asyncio.get_running_loop().call_later(
+                seconds_max,
+                lambda: self.end(LimitReached("first_message_seconds_max", ceil(seconds_max))),
+            )
         return self
 
     async def __aexit__(
@@ -314,59 +321,6 @@ async def write_answer(context: Context[Request, Response], response: Response, 
             await context.write(response)
     except TimeoutError as error:
         raise LimitReached("unread_answer_seconds_max", ceil(seconds_max)) from error
-
-
-async def end_stream(
-    context: Context[Request, Response],
-    refusal: Refusal,
-    *,
-    in_band: Callable[[status_pb2.Status], Response],
-    reading: asyncio.Task[None],
-    limits: Limits,
-) -> None:
-    """End a bidirectional call with a refusal: in band, a wait for the half-close, the status.
-
-    ``reading`` reads until the client closes its side and throws away what it reads; nobody may be
-    writing. Returns once the status is on its way or cannot be.
-    """
-    status = status_from_refusal(refusal)
-    await _say_and_end(
-        context,
-        status,
-        responses=[in_band(status)],
-        half_closed=lambda: asyncio.shield(reading),
-        limits=limits,
-    )
-
-
-async def refuse_stream(
-    context: Context[Request, Response],
-    refusal: Refusal,
-    *,
-    in_band: Callable[[status_pb2.Status], Response],
-    limits: Limits,
-) -> None:
-    """End a bidirectional call of which nothing was read yet, like ``end_stream``."""
-
-    async def read_to_the_end() -> None:
-        with suppress(grpc.aio.AbortError, *CONNECTION_LOST):
-            while await _is_read(context):
-                pass
-
-    reading = asyncio.create_task(read_to_the_end())
-    try:
-        await end_stream(context, refusal, in_band=in_band, reading=reading, limits=limits)
-    finally:
-        reading.cancel()
-
-
-async def _is_read(context: Context[Request, Response]) -> bool:
-    """Read a request and forget it; return whether there was one."""
-    try:
-        request = await context.read()
-    except Refusal:
-        return True
-    return request is not None and request is not grpc.aio.EOF
 
 
 async def _say_and_end(

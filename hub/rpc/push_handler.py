@@ -1,0 +1,193 @@
+"""The stream on which runtimes push: requests are pipelined, answers come in their order.
+
+Two loops a stream: one reads, checks and queues batches for the writer, the other waits for what became
+of each and answers. Both are bounded, so a hub that is behind stops reading, and HTTP/2 flow control
+stops the runtime. A refusal that ends the stream takes its place among the answers: what was queued
+before it is answered first, what comes after it is read and thrown away.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import grpc.aio
+
+from hub.core.errors import HubStopping, Refusal
+from hub.core.limits import Limits
+from hub.rpc.codec_push import (
+    batch_from_proto,
+    outcome_to_proto,
+    reconcile_from_proto,
+    reconciled_to_proto,
+)
+from hub.rpc.identity import caller_of
+from hub.rpc.requests import RequestCheck
+from hub.rpc.streams import CONNECTION_LOST, BidirectionalStream, OpenStreams
+from hub.service.ingest import Ingest, PushOutcome
+from hub.service.reconcile import Reconcile
+from synchub.v1.sync_service_pb2 import (
+    PushEventsRequest,
+    PushEventsResponse,
+    ReconcileRunsRequest,
+    ReconcileRunsResponse,
+)
+
+PushContext = grpc.aio.ServicerContext[PushEventsRequest, PushEventsResponse]
+ReconcileContext = grpc.aio.ServicerContext[ReconcileRunsRequest, ReconcileRunsResponse]
+
+
+class PushHandler:
+    """Serves PushEvents and ReconcileRuns."""
+
+    def __init__(
+        self, *, ingest: Ingest, reconcile: Reconcile, open_streams: OpenStreams, limits: Limits
+    ) -> None:
+        """Bind the use cases."""
+        self._ingest = ingest
+        self._reconcile = reconcile
+        self._open_streams = open_streams
+        self._limits = limits
+
+    async def push_events(self, context: PushContext) -> None:
+        """Serve one stream to its end."""
+        stream = BidirectionalStream(
+            self._open_streams,
+            context,
+            method="PushEvents",
+            error_response=lambda status: PushEventsResponse(error=status),
+        )
+        async with stream:
+            await _PushStream(stream, context, ingest=self._ingest, limits=self._limits).serve()
+
+    async def reconcile_runs(
+        self, request: ReconcileRunsRequest, context: ReconcileContext
+    ) -> ReconcileRunsResponse:
+        """Serve one reconcile."""
+        check = RequestCheck(self._limits)
+        caller = caller_of(context, request.hub_project, check=check)
+        check.refuse_violations()
+        generation, runs = await self._reconcile.reconcile(
+            caller, reconcile_from_proto(request, self._limits)
+        )
+        return reconciled_to_proto(generation, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unanswered:
+    """A batch that the writer has, and the run that its answer names."""
+
+    project_id: str
+    run_id: str
+    future: asyncio.Future[PushOutcome]
+
+
+_END: Final = None
+"""In the place of an answer: nothing more comes."""
+
+
+class _PushStream:
+    """One open stream: its two loops and the queue between them."""
+
+    def __init__(
+        self,
+        stream: BidirectionalStream[PushEventsRequest, PushEventsResponse],
+        context: PushContext,
+        *,
+        ingest: Ingest,
+        limits: Limits,
+    ) -> None:
+        self._stream = stream
+        self._context = context
+        self._ingest = ingest
+        self._limits = limits
+        self._answers: asyncio.Queue[_Unanswered | Refusal | None] = asyncio.Queue(limits.stream_answers_max)
+        self._is_refused = False
+        self._is_draining = False
+        stream.on_drain = self._drain
+
+    async def serve(self) -> None:
+        """Read and answer until the client ends or is gone, or a refusal ends the stream."""
+        answering = asyncio.create_task(self._answer_all())
+        try:
+            while True:
+                try:
+                    request = await self._stream.read()
+                except Refusal as refusal:
+                    await self._refuse_in_order(refusal)
+                    continue
+                if request is None:
+                    break
+                if not self._is_refused:
+                    await self._queue(request)
+            await self._answers.put(_END)
+            await answering
+        finally:
+            answering.cancel()
+            while not self._answers.empty():
+                _forget(self._answers.get_nowait())
+
+    def _drain(self) -> None:
+        """Take no more batches; end once what is queued is answered."""
+        self._is_refused = True
+        self._is_draining = True
+        if self._answers.empty():
+            # Wakes the answering loop; where it is busy, it looks after each answer.
+            self._answers.put_nowait(HubStopping())
+
+    async def _queue(self, request: PushEventsRequest) -> None:
+        """Hand one batch to the writer, or refuse it in its turn."""
+        try:
+            check = RequestCheck(self._limits)
+            caller = caller_of(self._context, request.hub_project, check=check)
+            check.refuse_violations({"projectId": request.project_id, "runId": request.run_id})
+            batch = batch_from_proto(request, self._limits)
+            future = await self._ingest.submit(caller, batch)
+        except Refusal as refusal:
+            await self._refuse_in_order(refusal)
+        else:
+            await self._answers.put(_Unanswered(request.project_id, request.run_id, future))
+
+    async def _refuse_in_order(self, refusal: Refusal) -> None:
+        """End the stream with a refusal that answers the request just read; the first one counts."""
+        if not self._is_refused:
+            self._is_refused = True
+            await self._answers.put(refusal)
+
+    async def _answer_all(self) -> None:
+        """Answer in order until nothing more comes; what is behind a refusal is not answered."""
+        is_over = False
+        while (answer := await self._answers.get()) is not _END:
+            if is_over:
+                _forget(answer)
+                continue
+            refusal: Refusal | None = None
+            try:
+                await self._answer(answer)
+                if self._is_draining and self._answers.empty():
+                    refusal = HubStopping()
+            except Refusal as raised:
+                refusal = raised
+            except CONNECTION_LOST:
+                is_over = True
+            if refusal is not None:
+                is_over = True
+                self._is_refused = True
+                self._stream.end(refusal)
+
+    async def _answer(self, answer: _Unanswered | Refusal) -> None:
+        if isinstance(answer, Refusal):
+            raise answer
+        outcome = await answer.future
+        await self._stream.write(outcome_to_proto(answer.project_id, answer.run_id, outcome))
+
+
+def _forget(answer: _Unanswered | Refusal | None) -> None:
+    """Nobody waits for this any more; the writer finishes it all the same."""
+    if isinstance(answer, _Unanswered):
+        answer.future.add_done_callback(_retrieve)
+
+
+def _retrieve(future: asyncio.Future[PushOutcome]) -> None:
+    """Look at what a future raised, so that it is not reported as forgotten."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,202 @@
+"""Ingest of a batch: load, decide, store, in one command of the writer."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hub.core.alert import Observation, observations_of_batch
+from hub.core.errors import RuntimeDuplicated
+from hub.core.ingest import (
+    BatchDecision,
+    PushBatch,
+    advanced_head,
+    begins_beyond,
+    continues_plainly,
+    decide_batch,
+    decide_plainly,
+    go_back,
+    head_of_new_run,
+    refuse_whole,
+)
+from hub.core.instance import InstanceStanding, decide_instance
+from hub.core.limits import Limits
+from hub.core.values import (
+    AlertKey,
+    AlertReason,
+    AlertSample,
+    Caller,
+    ConflictReason,
+    HubProject,
+    InstanceId,
+    RunHead,
+    RuntimeId,
+)
+from hub.service.alert_book import AlertBook
+from hub.service.instruments import Instruments
+from hub.service.writer import AsyncWriter, Command, Lane
+from hub.store.contract import WriteTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class PushOutcome:
+    """What became of a batch, durable; ``head`` is None where the run is not the caller's to know."""
+
+    decision: BatchDecision
+    head: RunHead | None
+
+
+class Ingest:
+    """The use case of a pushed batch."""
+
+    def __init__(
+        self,
+        writer: AsyncWriter,
+        *,
+        alert_book: AlertBook,
+        limits: Limits,
+        instruments: Instruments,
+        wall_nanos: Callable[[], int],
+    ) -> None:
+        """Bind the writer; ``wall_nanos`` gives receive times, which decide nothing."""
+        self._writer = writer
+        self._alert_book = alert_book
+        self._limits = limits
+        self._instruments = instruments
+        self._wall_nanos = wall_nanos
+
+    async def submit(self, caller: Caller, batch: PushBatch) -> "asyncio.Future[PushOutcome]":
+        """Queue a batch, after a wait where the writer's queue is full; return its future.
+
+        The future's result is a durable promise. It raises RuntimeDuplicated, LimitReached,
+        StorageUnavailable (the outcome is unknown) or HubStopping.
+        """
+        return await self._writer.submit(
+            self.command(caller, batch), lane=Lane.INGEST, bytes_count=batch.bytes_count
+        )
+
+    def command(self, caller: Caller, batch: PushBatch) -> Command[PushOutcome]:
+        """Return the command that ingests a batch."""
+
+        def ingest(transaction: WriteTransaction, now_nanos: int) -> PushOutcome:
+            if batch.instance_id is not None:
+                check_instance(
+                    transaction,
+                    caller,
+                    runtime_id=batch.runtime_id,
+                    instance_id=batch.instance_id,
+                    alert_book=self._alert_book,
+                )
+            outcome, owner = apply_batch(
+                transaction, caller.hub_project, batch, now_nanos=now_nanos, receive_nanos=self._wall_nanos()
+            )
+            self._observe(caller, batch, outcome.decision, owner)
+            return outcome
+
+        return ingest
+
+    def _observe(
+        self, caller: Caller, batch: PushBatch, decision: BatchDecision, owner: HubProject | None
+    ) -> None:
+        """Count what was decided, and what is to be alerted."""
+        conflicts: dict[str, int] = {}
+        if decision.conflicts or any(event.payload is None for event in decision.accepted):
+            for conflict in decision.conflicts:
+                conflicts[conflict.reason] = conflicts.get(conflict.reason, 0) + 1
+            for observation in observations_of_batch(
+                batch, decision, caller=caller, owner=owner, samples_max=self._limits.alert_samples_max
+            ):
+                self._alert_book.observe(observation)
+        self._instruments.batch_ingested(
+            accepted=len(decision.accepted), duplicates=decision.duplicate_count, conflicts=conflicts
+        )
+
+
+def apply_batch(
+    transaction: WriteTransaction,
+    hub_project: HubProject,
+    batch: PushBatch,
+    *,
+    now_nanos: int,
+    receive_nanos: int,
+) -> tuple[PushOutcome, HubProject | None]:
+    """Decide a batch by rows 4 to 11 and store what is accepted; return also the project's owner."""
+    owner = transaction.project_owner(batch.project_id)
+    if owner is not None and owner != hub_project:
+        return PushOutcome(refuse_whole(batch, ConflictReason.PROJECT_MISMATCH), None), owner
+    stored_head = transaction.run_head(batch.project_id, batch.run_id)
+    if stored_head is not None and stored_head.home_runtime_id != batch.runtime_id:
+        return PushOutcome(refuse_whole(batch, ConflictReason.HOME_RUNTIME_MISMATCH), None), owner
+    head = stored_head or head_of_new_run(batch.project_id, batch.run_id, home_runtime_id=batch.runtime_id)
+    decision = _decide(transaction, head, batch)
+    if not decision.accepted and not decision.filled:
+        return PushOutcome(decision, head), owner
+    # Only an accepted event binds: the project to its hub project, the run to its runtime.
+    if owner is None:
+        transaction.bind_project(hub_project, batch.project_id, now_nanos)
+    if stored_head is None:
+        head = transaction.create_run(hub_project, head, receive_nanos)
+    transaction.store_events(hub_project, head, events=decision.accepted, receive_nanos=receive_nanos)
+    if decision.filled:
+        transaction.fill_events(head, decision.filled)
+    after = decision.head
+    if after is None:
+        after = advanced_head(head, decision, transaction.stored_hashes_after(head, head.cursor))
+    elif after.run_key is None:
+        after = _with_key(after, head)
+    transaction.save_run_head(after, receive_nanos)
+    return PushOutcome(decision, after), owner
+
+
+def check_instance(
+    transaction: WriteTransaction,
+    caller: Caller,
+    *,
+    runtime_id: RuntimeId,
+    instance_id: InstanceId,
+    alert_book: AlertBook,
+) -> InstanceStanding:
+    """Return how an instance stands, CURRENT or NEW.
+
+    Raises: RuntimeDuplicated for one that has a successor, which is alerted.
+    """
+    current = transaction.current_instance(caller.hub_project, runtime_id)
+    if instance_id == current:
+        return InstanceStanding.CURRENT
+    standing = decide_instance(
+        instance_id,
+        current=current,
+        was_current_before=transaction.was_instance(caller.hub_project, runtime_id, instance_id=instance_id),
+    )
+    if standing is InstanceStanding.PAST:
+        key = AlertKey(caller.hub_project, AlertReason.RUNTIME_DUPLICATED, "", "", runtime_id)
+        sample = AlertSample(0, 0, b"", b"", caller.peer, caller.credential_name)
+        alert_book.observe(Observation(key, 1, (sample,)))
+        raise RuntimeDuplicated(runtime_id, instance_id)
+    return standing
+
+
+def _decide(transaction: WriteTransaction, head: RunHead, batch: PushBatch) -> BatchDecision:
+    """Decide a batch: at once where it plainly goes on, else by the rows one by one."""
+    if continues_plainly(head, batch):
+        return decide_plainly(head, batch)
+    if begins_beyond(head, batch):
+        return go_back(head)
+    stored = {}
+    if head.run_key is not None:
+        stored = transaction.stored_contents(head, [event.sequence for event in batch.events])
+    return decide_batch(head, batch, stored)
+
+
+def _with_key(after: RunHead, head: RunHead) -> RunHead:
+    """Return the head of a run that was new when its batch was decided, with its key."""
+    return RunHead(
+        head.run_key,
+        after.project_id,
+        after.run_id,
+        after.home_runtime_id,
+        after.cursor,
+        after.chain_hash,
+        after.highest_sequence,
+        after.event_count,
+        after.final_sequence,
+    )

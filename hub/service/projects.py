@@ -1,0 +1,54 @@
+"""Which project belongs to which hub project, bound and released by operators."""
+
+from hub.core.errors import InvalidRequest, NotFound, PermissionDenied, Violation
+from hub.core.values import Caller, Project, ProjectId
+from hub.service.writer import AsyncWriter
+from hub.store.contract import WriteTransaction
+
+
+class Projects:
+    """The use cases of an operator who binds projects."""
+
+    def __init__(self, writer: AsyncWriter) -> None:
+        """Bind the writer."""
+        self._writer = writer
+
+    async def bind(self, caller: Caller, project_id: ProjectId) -> Project:
+        """Bind a project to the caller's hub project; idempotent.
+
+        Raises: PermissionDenied where another hub project has it.
+        """
+
+        def command(transaction: WriteTransaction, now_nanos: int) -> Project:
+            owner = transaction.project_owner(project_id)
+            if owner is None:
+                transaction.bind_project(caller.hub_project, project_id, now_nanos)
+            elif owner != caller.hub_project:
+                raise PermissionDenied(project_id)
+            return _existing(transaction, project_id)
+
+        return await self._writer.call(command)
+
+    async def release(self, caller: Caller, project_id: ProjectId) -> None:
+        """Take back the binding of a project that has no run.
+
+        Raises: NotFound where the hub project does not have it; InvalidRequest where it has runs.
+        """
+
+        def command(transaction: WriteTransaction, _now_nanos: int) -> None:
+            if transaction.project_owner(project_id) != caller.hub_project:
+                raise NotFound("project", {"projectId": project_id})
+            project = _existing(transaction, project_id)
+            if project.run_count:
+                sentence = f"has {project.run_count} runs; a project with events is bound for good"
+                raise InvalidRequest([Violation("project_id", sentence)], {"projectId": project_id})
+            transaction.release_project(project_id)
+
+        await self._writer.call(command)
+
+
+def _existing(transaction: WriteTransaction, project_id: ProjectId) -> Project:
+    project = transaction.project(project_id)
+    if project is None:
+        raise NotFound("project", {"projectId": project_id})
+    return project

@@ -1,0 +1,289 @@
+"""The one writer: every change is a command that runs inside the group that is open.
+
+A group is everything that was queued when the writer was free, up to a bound: one transaction, one
+COMMIT, one sync of the disk. Commands that are refused are undone by a savepoint and do not disturb
+their neighbours. What a command returned is delivered only after the COMMIT; where that fails, all of
+the group get StorageUnavailable and nothing is acknowledged.
+
+The writer knows no loop and no thread: ``run`` is a thread's main function, ``step`` runs one group by
+hand. ``AsyncWriter`` is the way in from an event loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from threading import Condition
+from typing import Generic, Protocol, TypeVar, cast
+
+import structlog
+
+from hub.core.clock import HubClock
+from hub.core.errors import HubStopping, LimitReached, Refusal, StorageUnavailable
+from hub.core.limits import Limits
+from hub.service.instruments import Instruments
+from hub.store.contract import Changes, WriteSession, WriteTransaction
+
+log = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
+Command = Callable[[WriteTransaction, int], Result]
+"""(transaction, hub time in Unix nanoseconds) → result; raises a Refusal to have it all undone."""
+
+
+class Lane(Enum):
+    """Which commands go first: CONTROL (leases, presence, journal, operators) before INGEST."""
+
+    CONTROL = 0
+    INGEST = 1
+
+
+CONTROL_COMMANDS_MAX = 100_000
+"""Commands waiting in the control lane; more are refused."""
+
+
+@dataclass(slots=True)
+class Done(Generic[Result]):
+    """What became of a command: its result, or what was raised instead."""
+
+    result: Result | None
+    error: Exception | None
+
+
+@dataclass(slots=True)
+class _Queued:
+    """A command in the queue, and who wants to know what became of it."""
+
+    command: Command[object]
+    lane: Lane
+    bytes_count: int
+    deliver: Callable[[Done[object]], None]
+
+
+class GroupHook(Protocol):
+    """Something that takes part in every group: the alerts that are counted between commits."""
+
+    def before_commit(self, transaction: WriteTransaction, now_nanos: int) -> None:
+        """Write what is due, inside the group."""
+
+    def after_commit(self) -> None:
+        """What was written is durable."""
+
+    def after_failure(self) -> None:
+        """The group was given up; what was written may be lost."""
+
+
+class Writer:
+    """Takes commands from any thread and runs them in groups on its own."""
+
+    def __init__(
+        self,
+        session: WriteSession,
+        *,
+        clock: HubClock,
+        limits: Limits,
+        hook: GroupHook,
+        instruments: Instruments,
+        monotonic_seconds: Callable[[], float],
+        dispatch: Callable[[Callable[[], None]], None],
+        on_commit: Callable[[Changes], None],
+    ) -> None:
+        """Bind everything; nothing runs yet.
+
+        ``dispatch`` carries the delivery of a group's results to where it belongs (an event loop's
+        ``call_soon_threadsafe``, or a plain call); ``on_commit`` is called there too, before them.
+        """
+        self._session = session
+        self._clock = clock
+        self._limits = limits
+        self._hook = hook
+        self._instruments = instruments
+        self._monotonic_seconds = monotonic_seconds
+        self._dispatch = dispatch
+        self._on_commit = on_commit
+        self._lanes: tuple[deque[_Queued], deque[_Queued]] = (deque(), deque())
+        self._wake = Condition()
+        self._is_stopping = False
+
+    def submit(
+        self,
+        command: Command[Result],
+        *,
+        lane: Lane,
+        bytes_count: int,
+        deliver: Callable[[Done[Result]], None],
+    ) -> None:
+        """Queue a command; ``deliver`` is told what became of it, exactly once.
+
+        Raises: HubStopping after ``stop``; LimitReached where the control lane is full. The ingest
+        lane is bounded in bytes by whoever feeds it (``AsyncWriter``).
+        """
+        queued = _Queued(
+            cast("Command[object]", command),
+            lane,
+            bytes_count,
+            cast("Callable[[Done[object]], None]", deliver),
+        )
+        with self._wake:
+            if self._is_stopping:
+                raise HubStopping
+            if lane is Lane.CONTROL and len(self._lanes[0]) >= CONTROL_COMMANDS_MAX:
+                raise LimitReached("control_commands_max", CONTROL_COMMANDS_MAX)
+            self._lanes[lane.value].append(queued)
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """Refuse new commands; ``run`` ends once everything queued is done."""
+        with self._wake:
+            self._is_stopping = True
+            self._wake.notify_all()
+
+    def run(self) -> None:
+        """Run groups until ``stop``, and then what is still queued."""
+        while True:
+            with self._wake:
+                while not any(self._lanes) and not self._is_stopping:
+                    self._wake.wait()
+                if not any(self._lanes):
+                    return
+            self.step()
+
+    def step(self) -> int:
+        """Run one group of what is queued; return how many commands it had."""
+        group = self._take_group()
+        if not group:
+            return 0
+        begin = self._monotonic_seconds()
+        try:
+            transaction = self._session.begin()
+            outcomes = [self._run_command(transaction, queued) for queued in group]
+            self._hook.before_commit(transaction, self._clock.now())
+            changes = self._session.commit(self._clock.now())
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing of the group is acknowledged
+            self._fail(group, error)
+            return len(group)
+        self._hook.after_commit()
+        self._instruments.group_committed(commands=len(group), seconds=self._monotonic_seconds() - begin)
+        self._dispatch(lambda: self._deliver(group, outcomes, changes))
+        return len(group)
+
+    def _take_group(self) -> list[_Queued]:
+        """Take control commands first, then ingest, up to the bounds of a group."""
+        group: list[_Queued] = []
+        bytes_sum = 0
+        with self._wake:
+            for lane in self._lanes:
+                while lane and len(group) < self._limits.group_commands_max:
+                    if group and bytes_sum + lane[0].bytes_count > self._limits.group_bytes_max:
+                        break
+                    bytes_sum += lane[0].bytes_count
+                    group.append(lane.popleft())
+        return group
+
+    def _run_command(self, transaction: WriteTransaction, queued: _Queued) -> Done[object]:
+        """Run a command inside its savepoint; a broken store breaks the group instead."""
+        self._session.set_savepoint()
+        try:
+            result = queued.command(transaction, self._clock.now())
+        except StorageUnavailable:
+            raise
+        except Refusal as refusal:
+            self._session.undo_to_savepoint()
+            return Done(None, refusal)
+        except Exception as error:
+            log.exception("command_failed")
+            self._session.undo_to_savepoint()
+            return Done(None, error)
+        self._session.release_savepoint()
+        return Done(result, None)
+
+    def _fail(self, group: list[_Queued], error: Exception) -> None:
+        """Give up the group: nobody is acknowledged, and the next group begins anew."""
+        self._session.rollback()
+        self._hook.after_failure()
+        self._instruments.group_failed()
+        told: Exception = error
+        if not isinstance(error, StorageUnavailable):
+            log.error("group_failed", exc_info=error)
+            told = StorageUnavailable()
+        outcomes: list[Done[object]] = [Done(None, told) for _ in group]
+        self._dispatch(lambda: self._deliver(group, outcomes, None))
+
+    def _deliver(self, group: list[_Queued], outcomes: list[Done[object]], changes: Changes | None) -> None:
+        if changes is not None:
+            self._on_commit(changes)
+        for queued, outcome in zip(group, outcomes, strict=True):
+            queued.deliver(outcome)
+
+
+class AsyncWriter:
+    """The way to the writer from its event loop; bounds what waits for it by bytes."""
+
+    def __init__(self, writer: Writer, *, limits: Limits) -> None:
+        """Serve the loop to which the writer dispatches."""
+        self._writer = writer
+        self._bytes_max = limits.writer_queue_bytes_max
+        self._bytes_queued = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def bytes_queued(self) -> int:
+        """Bytes of commands that wait or run."""
+        return self._bytes_queued
+
+    async def call(
+        self, command: Command[Result], *, lane: Lane = Lane.CONTROL, bytes_count: int = 0
+    ) -> Result:
+        """Run a command and return its result once it is durable.
+
+        Raises: what the command raised; StorageUnavailable where it could not be made durable (then
+        nothing of it was, or the outcome is unknown); HubStopping; LimitReached.
+        """
+        return await (await self.submit(command, lane=lane, bytes_count=bytes_count))
+
+    async def submit(
+        self, command: Command[Result], *, lane: Lane, bytes_count: int
+    ) -> asyncio.Future[Result]:
+        """Queue a command, after a wait where too many bytes are queued; return its future."""
+        await self._admit(bytes_count)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def deliver(done: Done[Result]) -> None:
+            self._release(bytes_count)
+            if future.cancelled():
+                return
+            if done.error is not None:
+                future.set_exception(done.error)
+            else:
+                future.set_result(cast("Result", done.result))
+
+        try:
+            self._writer.submit(command, lane=lane, bytes_count=bytes_count, deliver=deliver)
+        except Refusal:
+            self._release(bytes_count)
+            raise
+        return future
+
+    async def _admit(self, bytes_count: int) -> None:
+        """Take a share of the queue's bytes; first come, first served."""
+        while bytes_count and self._bytes_queued and self._bytes_queued + bytes_count > self._bytes_max:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._wake_next()
+                raise
+        self._bytes_queued += bytes_count
+
+    def _release(self, bytes_count: int) -> None:
+        self._bytes_queued -= bytes_count
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return

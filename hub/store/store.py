@@ -1,0 +1,98 @@
+"""The store of a hub: opened once, with one writing side and a few readers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import LifoQueue
+from typing import Protocol, cast
+from uuid import uuid4
+
+from hub.core.limits import Limits
+from hub.core.values import HubGeneration
+from hub.store.reading import SqlReadTransaction
+from hub.store.session import Session
+from hub.store.writing import SqlWriteSession
+
+
+class Engine(Protocol):
+    """What an engine gives a store: its name, sessions, and its size."""
+
+    @property
+    def name(self) -> str:
+        """The name that ``GetHubInfo`` tells: "sqlite" or "postgresql"."""
+
+    def open_writer(self) -> Session:
+        """Open a connection that writes."""
+
+    def open_reader(self) -> Session:
+        """Open a connection that reads."""
+
+    def log_bytes(self) -> int:
+        """Return the size of what is committed but not yet folded into the main file, in bytes."""
+
+
+class SqlStore:
+    """A store over any engine: the writing side for the writer, transactions for readers."""
+
+    def __init__(self, engine: Engine, *, limits: Limits, wall_nanos: int) -> None:
+        """Open the store; a new one gets its first generation.
+
+        Raises: StorageUnavailable where the engine cannot be read or written.
+        """
+        self._engine = engine
+        self._limits = limits
+        self.time_floor_nanos, self.hub_generation = _begin_life(engine.open_writer, wall_nanos)
+        self.writing = SqlWriteSession(engine.open_writer, hub_generation=self.hub_generation, limits=limits)
+        self._idle_readers: LifoQueue[Session] = LifoQueue()
+
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return self._engine.name
+
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log in bytes."""
+        return self._engine.log_bytes()
+
+    @contextmanager
+    def reading(self) -> Iterator[SqlReadTransaction]:
+        """Give a read transaction: one state of the store until the block ends. For reader threads.
+
+        Keep it short: while it is open, SQLite's log cannot be folded back.
+        """
+        session = self._idle_readers.get_nowait() if self._idle_readers.qsize() else None
+        session = session or self._engine.open_reader()
+        is_whole = False
+        try:
+            session.begin_reading()
+            yield SqlReadTransaction(session, hub_generation=self.hub_generation)
+            is_whole = True
+        finally:
+            session.rollback()
+            # A connection on which something failed is not used again.
+            if is_whole and self._idle_readers.qsize() < self._limits.readers_max:
+                self._idle_readers.put(session)
+            else:
+                session.close()
+
+    def close(self) -> None:
+        """Close all connections; nothing may be in use any more."""
+        self.writing.close()
+        while self._idle_readers.qsize():
+            self._idle_readers.get_nowait().close()
+
+
+def _begin_life(open_writer: Callable[[], Session], wall_nanos: int) -> tuple[int, HubGeneration]:
+    """Return the persisted floor of hub time and the generation in force, which a new store gets."""
+    session = open_writer()
+    try:
+        session.begin_writing()
+        floors = list(session.fetch("load_time_floor"))
+        if not floors:
+            session.run("create_hub", (wall_nanos,))
+            session.run("create_generation", (uuid4().hex, wall_nanos))
+            floors = list(session.fetch("load_time_floor"))
+        (hub_generation,) = cast("list[tuple[str]]", list(session.fetch("load_generation")))[0]
+        session.commit()
+        return cast("tuple[int]", floors[0])[0], HubGeneration(hub_generation)
+    finally:
+        session.close()
