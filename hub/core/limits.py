@@ -64,6 +64,14 @@ class Limits:
     """How long a refused stream may take to read the refusal before the status ends it."""
     watch_page_bytes_max: int = 1024 * 1024
     """What a watcher is given at a time."""
+    watch_page_entries_max: int = 1_000
+    """Events or alerts that a watcher is given at a time."""
+    watch_tail_bytes_max: int = 4 * 1024 * 1024
+    """The newest events of a hub project that its watchers share; who is behind reads from the store."""
+    watch_tails_bytes_max: int = 64 * 1024 * 1024
+    """The same of all hub projects together."""
+    filter_event_types_max: int = 64
+    """Event types that one read or watch may name."""
     watch_progress_seconds_max: float = 10.0
     """A watcher hears of progress at least so often."""
 

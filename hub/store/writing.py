@@ -293,6 +293,7 @@ class SqlWriteSession:
         self._sql.run_many("store_event", rows)
         self._sql.run("save_head_position", (new_head_position, hub_project_key))
         self._tenants.put(hub_project, (hub_project_key, new_head_position))
+        self._changes.previous_positions.setdefault(hub_project, head_position)
         self._changes.head_positions[hub_project] = new_head_position
         self._changes.runs.add((hub_project, head.project_id, head.run_id))
 
