@@ -46,11 +46,13 @@ from hub.core.values import (
 class Changes:
     """What a transaction changed, for those who watch: told after its COMMIT.
 
-    ``head_positions`` holds the new head of every hub project that got events; ``runs`` those runs;
+    ``head_positions`` holds the new head of every hub project that got events, ``previous_positions``
+    the head before; all events between the two are of ``runs``.
     ``instances`` the new instances of runtimes, each with the hub time at which it became current.
     """
 
     head_positions: dict[HubProject, int] = field(default_factory=dict)
+    previous_positions: dict[HubProject, int] = field(default_factory=dict)
     runs: set[tuple[HubProject, ProjectId, RunId]] = field(default_factory=set)
     alerts: set[HubProject] = field(default_factory=set)
     instances: dict[tuple[HubProject, RuntimeId], tuple[InstanceId, int]] = field(default_factory=dict)
