@@ -92,6 +92,10 @@ EXEC_BATCH_EVENTS: Final = 1_024
 """Most events an append of ``exec``."""
 EXEC_BATCH_BYTES: Final = 1024 * 1024
 """An append of ``exec`` is closed once it has so many bytes."""
+EXEC_HOLD_SECONDS: Final = 1.0
+"""Without an agent, ``exec`` lets others at the data folder after so long."""
+EXEC_PAUSE_SECONDS: Final = 0.15
+"""How long it stays away then; longer than their retry interval."""
 EXEC_RETRY_SECONDS: Final = 0.5
 """How long ``exec`` waits before it tries a failing log again."""
 EXEC_LAST_TRY_SECONDS: Final = 10.0

@@ -27,6 +27,7 @@
     ├── RunNotQuarantinedError      release or drop of a run that is not quarantined
     ├── RunExistsError              the new run of a release exists
     ├── NothingToCopyError          a release to a new run has no event to copy
+    ├── LineRefusedError            a line of an imported file is refused
     ├── AgentUnreachableError       the agent's socket does not answer
     └── UsageError                  a setting or argument is wrong
 
@@ -383,6 +384,23 @@ class AgentUnreachableError(RuntimeAgentError):
     @property
     def sentence(self) -> str:
         return f"the agent at {self.socket} does not answer: {self.cause}"
+
+
+@dataclass(eq=False)
+class LineRefusedError(RuntimeAgentError):
+    """A line of an imported file is refused; ``fault`` completes "line N …"."""
+
+    file: str
+    line_number: int
+    fault: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.file}: line {self.line_number} {self.fault}"
+
+    @property
+    def hint(self) -> str:
+        return "the lines before it are in the local log; what is in the log is never changed"
 
 
 @dataclass(eq=False)
