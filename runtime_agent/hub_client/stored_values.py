@@ -4,11 +4,11 @@ Times are nanoseconds since 1970, None where there is none; hashes are 32 bytes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from runtime_agent.core.push_steps import Conflict
-from runtime_agent.core.values import NO_ATTRIBUTES, RunKey
+from runtime_agent.core.values import RunKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class EventToPush:
     event_type: str
     payload: bytes = b""
     event_time_nanos: int | None = None
-    attributes: Mapping[str, str] = NO_ATTRIBUTES
+    attributes: Mapping[str, str] = field(default_factory=dict)
     is_final: bool = False
     content_hash: bytes = b""
     payload_dropped: bool = False

@@ -1,0 +1,288 @@
+"""The client of ``client.py`` for event loops: the same calls, to be awaited or iterated with ``async for``.
+
+::
+
+    async with await AsyncHubClient.connect("127.0.0.1:7443", hub_project="acme") as hub:
+        async for update in hub.watch_events(project_id="build"):
+            for event in update.events:
+                print(event.position, event.event_type, event.payload)
+
+What each call promises is said in ``client.py``. An iteration that is left early ends its call once its
+generator is closed (``contextlib.aclosing``), or with the client.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+
+from runtime_agent.core.values import RunKey
+from runtime_agent.hub_client import reading_codec as codec
+from runtime_agent.hub_client.codec import HubFacts, hub_facts_from_proto
+from runtime_agent.hub_client.errors import HubCallError
+from runtime_agent.hub_client.stored_values import (
+    Alert,
+    BatchToPush,
+    PushResult,
+    RuntimeView,
+    StoredEvent,
+    StoredRun,
+    WatchUpdate,
+)
+from synchub.channel import (
+    UNARY_SECONDS_MAX,
+    HubAddress,
+    dial_aio,
+    parse_addresses,
+    refusal_from_error,
+    refusal_from_status,
+)
+from synchub.v1 import hub_service_pb2, presence_service_pb2, sync_service_pb2
+from synchub.v1.hub_service_pb2_grpc import HubServiceStub
+from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
+from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
+
+Page = TypeVar("Page", bound="_Page")
+
+
+Batches: TypeAlias = Iterable[BatchToPush] | AsyncIterable[BatchToPush]
+
+
+class _Page(Protocol):
+    """A response of a list."""
+
+    next_page_token: str
+
+
+class AsyncHubClient:
+    """Calls to one hub project over one channel. Belongs to one event loop; close it after use."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, *, hub_project: str, addresses: tuple[HubAddress, ...]
+    ) -> None:
+        self._channel = channel
+        self._hub_project = hub_project
+        self._addresses = addresses
+        self._hub = HubServiceStub(channel)
+        self._sync = SyncServiceStub(channel)
+        self._presence = PresenceServiceStub(channel)
+
+    @classmethod
+    async def connect(cls, addresses: str, *, hub_project: str) -> Self:
+        """Return a client of the hubs at ``HOST:PORT[,HOST:PORT…]``; the first call connects.
+
+        Raises: AddressError where the addresses cannot be read.
+        """
+        parsed = parse_addresses(addresses)
+        return cls(await dial_aio(parsed), hub_project=hub_project, addresses=parsed)
+
+    async def close(self) -> None:
+        """Close the channel; what is open on it ends. Idempotent."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- writing ---
+
+    async def push(
+        self, batches: Batches, *, runtime_id: str, instance_id: str = ""
+    ) -> AsyncIterator[PushResult]:
+        """Push batches on one stream; yield one result a batch, in order, once it is on stable storage.
+
+        A batch may be pushed again at any time: what is stored is counted as duplicates. What was not
+        answered when this raises is unknown: push it again.
+        """
+
+        async def requests() -> AsyncIterator[sync_service_pb2.PushEventsRequest]:
+            async for batch in _as_async(batches):
+                yield codec.push_request(
+                    batch, hub_project=self._hub_project, runtime_id=runtime_id, instance_id=instance_id
+                )
+
+        with self._translated():
+            call = self._sync.PushEvents(requests())
+            try:
+                async for response in call:
+                    if response.HasField("error"):
+                        refusal = refusal_from_status(response.error)
+                        raise HubCallError(refusal, self._addresses, is_in_band=True)
+                    yield codec.push_result_from_proto(response)
+            finally:
+                call.cancel()
+
+    # --- reading ---
+
+    async def get_run(self, run: RunKey) -> StoredRun:
+        """Return one run. The reason is NOT_FOUND where the hub project has no such run."""
+        request = sync_service_pb2.GetRunRequest(
+            hub_project=self._hub_project, project_id=run.project_id, run_id=run.run_id
+        )
+        with self._translated():
+            response = await self._sync.GetRun(request, timeout=UNARY_SECONDS_MAX)
+        return codec.stored_run_from_proto(response.run)
+
+    async def list_runs(
+        self, *, project_id: str = "", runtime_id: str = "", is_complete: bool | None = None
+    ) -> AsyncIterator[StoredRun]:
+        """Yield runs, ascending by project and run."""
+        request = sync_service_pb2.ListRunsRequest(
+            hub_project=self._hub_project,
+            project_id=project_id,
+            runtime_id=runtime_id,
+            is_complete=is_complete,
+        )
+
+        async def load(page_token: str) -> sync_service_pb2.ListRunsResponse:
+            request.page_token = page_token
+            return await self._sync.ListRuns(request, timeout=UNARY_SECONDS_MAX)
+
+        async for page in self._pages(load):
+            for each in page.runs:
+                yield codec.stored_run_from_proto(each)
+
+    async def list_events(
+        self, run: RunKey, *, after_sequence: int = 0, event_types: Sequence[str] = ()
+    ) -> AsyncIterator[StoredEvent]:
+        """Yield the events of a run, ascending by sequence."""
+        request = sync_service_pb2.ListEventsRequest(
+            hub_project=self._hub_project,
+            project_id=run.project_id,
+            run_id=run.run_id,
+            after_sequence=after_sequence,
+            event_types=event_types,
+        )
+
+        async def load(page_token: str) -> sync_service_pb2.ListEventsResponse:
+            request.page_token = page_token
+            return await self._sync.ListEvents(request, timeout=UNARY_SECONDS_MAX)
+
+        async for page in self._pages(load):
+            for each in page.events:
+                yield codec.stored_event_from_proto(each)
+
+    async def export_events(self, *, project_id: str = "", run_id: str = "") -> AsyncIterator[StoredEvent]:
+        """Yield all events, ascending by project, run and sequence."""
+        request = sync_service_pb2.ExportEventsRequest(
+            hub_project=self._hub_project, project_id=project_id, run_id=run_id
+        )
+        with self._translated():
+            call = self._sync.ExportEvents(request)
+            try:
+                async for response in call:
+                    for each in response.events:
+                        yield codec.stored_event_from_proto(each)
+            finally:
+                call.cancel()
+
+    async def watch_events(
+        self,
+        *,
+        project_id: str = "",
+        run_id: str = "",
+        event_types: Sequence[str] = (),
+        after_position: int = 0,
+        hub_generation: str = "",
+        from_now: bool = False,
+    ) -> AsyncIterator[WatchUpdate]:
+        """Yield events in the order of their positions: first what is stored, then live, without end.
+
+        To go on after a HubCallError, give the last update's ``progress_position`` and
+        ``hub_generation``: nothing is skipped and nothing comes twice. The reason is
+        GENERATION_CHANGED where the hub was restored to before that position.
+        """
+        request = codec.watch_request(
+            self._hub_project,
+            project_id=project_id,
+            run_id=run_id,
+            event_types=event_types,
+            after_position=after_position,
+            hub_generation=hub_generation,
+            from_now=from_now,
+        )
+        with self._translated():
+            call = self._sync.WatchEvents(request)
+            try:
+                async for response in call:
+                    yield codec.watch_update_from_proto(response)
+            finally:
+                call.cancel()
+
+    async def list_runtimes(self) -> AsyncIterator[RuntimeView]:
+        """Yield runtimes, ascending by id, each with its state at the moment of the read."""
+        request = presence_service_pb2.ListRuntimesRequest(hub_project=self._hub_project)
+
+        async def load(page_token: str) -> presence_service_pb2.ListRuntimesResponse:
+            request.page_token = page_token
+            return await self._presence.ListRuntimes(request, timeout=UNARY_SECONDS_MAX)
+
+        async for page in self._pages(load):
+            for each in page.runtimes:
+                yield codec.runtime_from_proto(each)
+
+    async def list_alerts(self, *, exclude_acknowledged: bool = False) -> AsyncIterator[Alert]:
+        """Yield security alerts, ascending by id."""
+        request = sync_service_pb2.ListAlertsRequest(
+            hub_project=self._hub_project, exclude_acknowledged=exclude_acknowledged
+        )
+
+        async def load(page_token: str) -> sync_service_pb2.ListAlertsResponse:
+            request.page_token = page_token
+            return await self._sync.ListAlerts(request, timeout=UNARY_SECONDS_MAX)
+
+        async for page in self._pages(load):
+            for each in page.alerts:
+                yield codec.alert_from_proto(each)
+
+    async def acknowledge_alert(self, alert_id: str) -> Alert:
+        """Mark an alert as seen by a person; it opens again when it recurs. Idempotent."""
+        request = sync_service_pb2.AcknowledgeAlertRequest(hub_project=self._hub_project, alert_id=alert_id)
+        with self._translated():
+            response = await self._sync.AcknowledgeAlert(request, timeout=UNARY_SECONDS_MAX)
+        return codec.alert_from_proto(response.alert)
+
+    async def get_hub_info(self) -> HubFacts:
+        """Return version, generation and limits of the hub."""
+        with self._translated():
+            return hub_facts_from_proto(
+                await self._hub.GetHubInfo(hub_service_pb2.GetHubInfoRequest(), timeout=UNARY_SECONDS_MAX)
+            )
+
+    # --- inside ---
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise HubCallError(refusal_from_error(error), self._addresses) from error
+
+    async def _pages(self, load: Callable[[str], Awaitable[Page]]) -> AsyncIterator[Page]:
+        page_token = ""
+        while True:
+            with self._translated():
+                page = await load(page_token)
+            yield page
+            page_token = page.next_page_token
+            if not page_token:
+                return
+
+
+async def _as_async(batches: Batches) -> AsyncIterator[BatchToPush]:
+    if isinstance(batches, AsyncIterable):
+        async for batch in batches:
+            yield batch
+    else:
+        for batch in batches:
+            yield batch
