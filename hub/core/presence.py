@@ -4,10 +4,11 @@ So no stopped background task keeps a dead runtime alive, and a restart of the h
 what an earlier life of the hub heard counts from the start of this one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hub.core.values import Runtime
+from hub.core.values import InstanceId, ProjectId, RunId, Runtime, RuntimeId
 
 
 class PresenceState(StrEnum):
@@ -48,3 +49,34 @@ def decide_presence(
     if now_nanos >= max(heard_nanos, bounds.hub_start_nanos) + bounds.ttl_nanos:
         return PresenceState.LOST
     return PresenceState.ONLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a runtime says of itself, valid in itself; empty or 0 where it did not say."""
+
+    runtime_id: RuntimeId
+    instance_id: InstanceId
+    host: str
+    pid: int
+    version: str
+    labels: Mapping[str, str]
+    active_runs: tuple[tuple[ProjectId, RunId], ...]
+    unsynced_event_count: int
+    is_goodbye: bool
+
+    def as_runtime(self, *, instance_start_nanos: int, heard_nanos: int) -> Runtime:
+        """Return what is known of the runtime once this heartbeat was heard."""
+        return Runtime(
+            self.runtime_id,
+            self.instance_id,
+            instance_start_nanos,
+            heard_nanos,
+            self.is_goodbye,
+            self.host,
+            self.pid,
+            self.version,
+            self.labels,
+            self.active_runs,
+            self.unsynced_event_count,
+        )

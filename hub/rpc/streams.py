@@ -7,8 +7,8 @@ would end the call.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from math import ceil
 from types import TracebackType
 from typing import Final, Generic, Protocol, TypeVar
@@ -53,6 +53,7 @@ class OpenStreams:
         self.reporter = reporter
         self._streams: dict[OpenStream, str] = {}
         self._counts: dict[str, int] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self._is_draining = False
         self._all_ended = asyncio.Event()
         self._all_ended.set()
@@ -81,15 +82,11 @@ class OpenStreams:
         if not self._streams:
             self._all_ended.set()
 
-    @contextmanager
-    def counted(self, kind: str) -> Iterator[None]:
-        """Count a stream that somebody else ends at a stop, for the length of the block."""
-        stream = _CountedStream()
-        self.add(stream, kind=kind)
-        try:
-            yield
-        finally:
-            self.remove(stream)
+    def in_background(self, work: Coroutine[None, None, None]) -> None:
+        """Run something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def drain(self, seconds_max: float) -> bool:
         """Take no new streams and ask all to end; return whether they did within that time."""
@@ -100,13 +97,6 @@ class OpenStreams:
             async with asyncio.timeout(seconds_max):
                 await self._all_ended.wait()
         return not self._streams
-
-
-class _CountedStream:
-    """A stream that is drained elsewhere."""
-
-    def drain(self) -> None:
-        """Leave it to whoever drains it."""
 
 
 class BidirectionalStream(Generic[Request, Response]):
@@ -153,7 +143,7 @@ class BidirectionalStream(Generic[Request, Response]):
         self._first_message_seconds_max = first_message_seconds_max
         self._first_message_timer: asyncio.TimerHandle | None = None
         self.farewell: Callable[[], Response] | None = None
-        """Makes a last response that is written before the stream drains."""
+        """Makes a response that is written before the one that says why the stream ends."""
         self.on_drain: Callable[[], None] | None = None
         """What drains instead of ``end(HubStopping())``, to be called once all is answered."""
 
@@ -232,6 +222,15 @@ class BidirectionalStream(Generic[Request, Response]):
         async with self._write_lock:
             limits = self._open_streams.limits
             await write_answer(self._context, response, limits=limits)
+
+    def write_soon(self, response: Response) -> None:
+        """Write a response as soon as it may be, without waiting; it is left out where it cannot be."""
+
+        async def write() -> None:
+            with suppress(LimitReached, grpc.aio.AbortError, *CONNECTION_LOST):
+                await self.write(response)
+
+        self._open_streams.in_background(write())
 
     def end(self, refusal: Refusal) -> None:
         """Begin to end the stream with a refusal; the first one counts. Returns at once."""

@@ -1,0 +1,66 @@
+"""HubService: the hub about itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc.aio
+
+from hub.core.limits import Limits
+from hub.core.values import HubGeneration
+from hub.rpc.codec_time import duration_to_proto, timestamp_to_proto
+from synchub.v1.hub_service_pb2 import GetHubInfoRequest, GetHubInfoResponse, HubLimits
+from synchub.v1.hub_service_pb2_grpc import HubServiceServicer
+
+
+@dataclass(frozen=True, slots=True)
+class HubFacts:
+    """What does not change while a hub runs; ``engine`` is "sqlite" or "postgresql"."""
+
+    version: str
+    hub_generation: HubGeneration
+    engine: str
+    features: tuple[str, ...] = ()
+
+
+class HubService(HubServiceServicer):
+    """Serves the calls of the service."""
+
+    def __init__(self, facts: HubFacts, *, limits: Limits, now_nanos: Callable[[], int]) -> None:
+        """Keep the facts; ``now_nanos`` gives hub time."""
+        self._facts = facts
+        self._limits = limits_to_proto(limits)
+        self._now_nanos = now_nanos
+
+    async def GetHubInfo(  # noqa: N802
+        self,
+        request: GetHubInfoRequest,
+        context: grpc.aio.ServicerContext[GetHubInfoRequest, GetHubInfoResponse],
+    ) -> GetHubInfoResponse:
+        """Return version, generation, limits and hub time."""
+        return GetHubInfoResponse(
+            version=self._facts.version,
+            hub_generation=self._facts.hub_generation,
+            engine=self._facts.engine,
+            limits=self._limits,
+            features=sorted(self._facts.features),
+            hub_time=timestamp_to_proto(self._now_nanos()),
+        )
+
+
+def limits_to_proto(limits: Limits) -> HubLimits:
+    """Return the bounds that a client needs to know."""
+    return HubLimits(
+        identifier_bytes_max=limits.identifier_bytes_max,
+        event_type_bytes_max=limits.event_type_bytes_max,
+        payload_bytes_max=limits.payload_bytes_max,
+        attribute_count_max=limits.attribute_count_max,
+        attribute_key_bytes_max=limits.attribute_key_bytes_max,
+        attributes_bytes_max=limits.attributes_bytes_max,
+        batch_events_max=limits.batch_events_max,
+        batch_bytes_max=limits.batch_bytes_max,
+        message_bytes_max=limits.message_bytes_max,
+        reconcile_runs_max=limits.reconcile_runs_max,
+        active_runs_max=limits.active_runs_max,
+        heartbeat_interval=duration_to_proto(limits.heartbeat_interval_seconds),
+        presence_ttl=duration_to_proto(limits.presence_ttl_seconds),
+    )
