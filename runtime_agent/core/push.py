@@ -98,6 +98,10 @@ class PushCore:
         """False where no more runs should be given to ``track`` for now."""
         return len(self._runs) < self._bounds.runs_tracked_max
 
+    def is_tracked(self, run: RunKey) -> bool:
+        """Whether the run is being pushed already: nothing needs to be asked about it."""
+        return run in self._runs
+
     def is_held(self, project_id: str) -> bool:
         """Whether the runs of this project wait after a refusal; they need not be reconciled now."""
         return project_id in self._held_until
@@ -165,6 +169,10 @@ class PushCore:
         if last_sequence <= acknowledged_sequence or self.is_held(run.project_id):
             return []
         return self._track(run, acknowledged_sequence, last_sequence, now)
+
+    def leave_out(self) -> None:
+        """There are more unsynced runs than have room: ``RescanRuns`` asks for them later."""
+        self._left_out = True
 
     def forget(self, run: RunKey) -> None:
         """The run is no longer to be pushed: it was dropped, or quarantined elsewhere."""
