@@ -59,9 +59,10 @@ class StartSettings(BaseSettings):  # type: ignore[explicit-any]  # of its base'
     """Facts for people that the hub shows with the runtime."""
 
     @classmethod
-    def settings_customise_sources(
+    def settings_customise_sources(  # type: ignore[override]  # it is called by keywords
         cls,
         settings_cls: type[BaseSettings],
+        *,
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,

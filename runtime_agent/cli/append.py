@@ -25,6 +25,7 @@ from synchub.contract import PAYLOAD_BYTES_MAX
 
 
 def append(
+    *,
     project: ProjectOption,
     run: RunOption,
     event_type: Annotated[str, typer.Option("--type", metavar="T", help="Type of the event.")],

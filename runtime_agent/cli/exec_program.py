@@ -53,6 +53,7 @@ class ProgramEnd:
 
 
 def exec_program(
+    *,
     command: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND…", help="The program and its arguments.")
     ],

@@ -45,6 +45,7 @@ class ImportCount:
 
 
 def import_files(
+    *,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE…", help="Files to import; - is standard input.")
     ],
@@ -81,7 +82,7 @@ def import_files(
         for file, key in zip(files, runs, strict=True):
             with _opened(file) as source, _progress(file, source, is_shown=not json_output) as advance:
                 count = import_lines(
-                    log, folder, key, source, name=file, is_last_final=final, advance=advance
+                    log, source, folder=folder, run=key, name=file, is_last_final=final, advance=advance
                 )
             if json_output:
                 facts = {
@@ -98,10 +99,10 @@ def import_files(
 
 def import_lines(
     log: OpenLocalLog,
-    folder: str,
-    run: RunKey,
     source: BinaryIO,
     *,
+    folder: str,
+    run: RunKey,
     name: str,
     is_last_final: bool,
     advance: Callable[[int], None],

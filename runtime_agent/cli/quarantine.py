@@ -58,7 +58,7 @@ def list_runs(data: DataOption = None, json_output: JsonOption = False) -> None:
 
 @app.command("show")
 def show(
-    project: ProjectOption, run: RunOption, data: DataOption = None, json_output: JsonOption = False
+    *, project: ProjectOption, run: RunOption, data: DataOption = None, json_output: JsonOption = False
 ) -> None:
     """Show why a run is quarantined and what can be done."""
     reader = SqliteEventLogReader.open(data_folder(data))
@@ -80,6 +80,7 @@ def show(
 
 @app.command("release")
 def release(
+    *,
     project: ProjectOption,
     run: RunOption,
     as_run: Annotated[
@@ -121,6 +122,7 @@ def release(
 
 @app.command("drop")
 def drop(
+    *,
     project: ProjectOption,
     run: RunOption,
     data: DataOption = None,

@@ -14,6 +14,7 @@ from synchub.contract import attributes_fault, identifier_fault
 
 
 def start(
+    *,
     hub: Annotated[
         str | None, typer.Option("--hub", metavar="ADDR[,ADDR…]", help="Where the hub listens, HOST:PORT.")
     ] = None,

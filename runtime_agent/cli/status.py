@@ -65,7 +65,10 @@ def _load_status(folder: str) -> pb.AgentStatus:
         link = HubLinkStatus(HubLinkState.STOPPED, "", "", "")
         memory = reader.load_hub_memory()
         found = status_to_proto(
-            AgentFacts(identity, 0, "", 0), link, reader.load_totals(), memory.hub_generation
+            AgentFacts(identity, 0, "", 0),
+            link,
+            totals=reader.load_totals(),
+            hub_generation=memory.hub_generation,
         )
     finally:
         reader.close()

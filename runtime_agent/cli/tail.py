@@ -19,6 +19,7 @@ _SHOWN_CHARACTERS = 120
 
 
 def tail(
+    *,
     project: Annotated[str, typer.Option("--project", metavar="P", help="Only this project.")] = "",
     run: Annotated[str, typer.Option("--run", metavar="N", help="Only this run; needs --project.")] = "",
     after: Annotated[
@@ -59,10 +60,10 @@ def tail(
     finally:
         reader.close()
     if follow:
-        _follow(folder, project, run, after=after, json_output=json_output)
+        _follow(folder, project=project, run=run, after=after, json_output=json_output)
 
 
-def _follow(folder: str, project: str, run: str, *, after: int, json_output: bool) -> None:
+def _follow(folder: str, *, project: str, run: str, after: int, json_output: bool) -> None:
     agent = SocketLog.connect(folder)
     if agent is None:
         raise UsageError("--follow needs a running agent; without one nothing more is told")

@@ -98,7 +98,7 @@ class AppendGroup:
         self._log_bytes += added_bytes
         if head is None:
             head = self._new_run(request.run)
-        self._add_rows(request, head, now_nanos)
+        self._add_rows(request, head, now_nanos=now_nanos)
         appended = Appended(last_sequence + 1, last_sequence + count)
         if request.append_id:
             self._fresh_receipts[(head.run_number, request.append_id)] = (
@@ -133,7 +133,7 @@ class AppendGroup:
         )
         connection.execute(sql["save_head_local_position"], (self._local_position,))
 
-    def _add_rows(self, request: AppendRequest, head: RunHead, now_nanos: int) -> None:
+    def _add_rows(self, request: AppendRequest, head: RunHead, *, now_nanos: int) -> None:
         run_number, sequence, chain_hash = head.run_number, head.last_sequence, head.chain_hash
         position = self._local_position
         stamp = now_nanos if request.stamp_time else None

@@ -52,7 +52,7 @@ def request_fault(request: AppendRequest, hub_limits: HubLimits) -> EventInvalid
 
 
 def _events_fault(events: tuple[NewEvent, ...], hub_limits: HubLimits) -> EventInvalidError | None:
-    good_type = ""  # the last one found good: most events of a request have the same type
+    good_type: str | None = None  # the last one found good: most events of a request have the same type
     payload_bytes_max = hub_limits.payload_bytes_max
     bytes_sum = 0
     last = len(events) - 1

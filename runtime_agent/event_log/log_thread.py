@@ -125,13 +125,13 @@ class LogThread:
         ``LogQueueFullError``. Cancelling the future does not take an append back.
         """
         waiting = _WaitingAppend(request, sum(len(event.payload) for event in request.events))
-        self._enqueue(waiting, waiting.bytes_count, waiting.future)
+        self._enqueue(waiting, waiting.future, bytes_count=waiting.bytes_count)
         return waiting.future
 
     def call(self, function: Callable[[EventLog], T]) -> "Future[T]":
         """Run a write on the log's thread, in the order of the queue."""
         waiting = _WaitingCall(function)
-        self._enqueue(waiting, 0, waiting.future)  # type: ignore[arg-type]  # its own future takes its result
+        self._enqueue(waiting, waiting.future)  # type: ignore[arg-type]  # its own future takes its result
         return waiting.future
 
     def read(self, function: Callable[[EventLogReader], T]) -> "Future[T]":
@@ -170,8 +170,9 @@ class LogThread:
     def _enqueue(
         self,
         waiting: "_WaitingAppend | _WaitingCall[object]",
-        bytes_count: int,
         future: "Future[T]",
+        *,
+        bytes_count: int = 0,
     ) -> None:
         with self._condition:
             if self._is_stopping:

@@ -49,7 +49,7 @@ def load_head(connection: apsw.Connection, run: RunKey) -> LoadedHead | None:
     return None if row is None else LoadedHead(row[0], row[1], row[2], row[3] == 1, row[4], row[5])
 
 
-def quarantined_run_number(connection: apsw.Connection, run: RunKey, state: RunState | None) -> int:
+def quarantined_run_number(connection: apsw.Connection, run: RunKey, *, state: RunState | None) -> int:
     """Return the number of a run that is quarantined, or raise what it is instead."""
     head = load_head(connection, run)
     if head is None or state is None:
@@ -62,14 +62,14 @@ def quarantined_run_number(connection: apsw.Connection, run: RunKey, state: RunS
 def take_in(
     connection: apsw.Connection,
     run: RunKey,
-    events: Sequence[FetchedEvent],
     *,
+    events: Sequence[FetchedEvent],
     chain_hash: bytes | None,
     now_nanos: int,
 ) -> None:
     """Append events that the hub has; see ``EventLog.take_in`` for what is refused."""
     head = load_head(connection, run) or _insert_run(connection, run)
-    fault = _take_in_fault(head, events, chain_hash)
+    fault = _take_in_fault(head, events, chain_hash=chain_hash)
     if fault is not None:
         raise TakeInRefusedError(run.run_id, fault)
     if not events:
@@ -97,7 +97,9 @@ def take_in(
     connection.execute(sql["save_mark"], (hour, head.run_number, last.sequence))
 
 
-def _take_in_fault(head: LoadedHead, events: Sequence[FetchedEvent], chain_hash: bytes | None) -> str | None:
+def _take_in_fault(
+    head: LoadedHead, events: Sequence[FetchedEvent], *, chain_hash: bytes | None
+) -> str | None:
     if events and head.is_final:
         return f"the run ended at sequence {head.last_sequence}"
     for sequence, event in enumerate(events, start=head.last_sequence + 1):
@@ -122,14 +124,14 @@ def _take_in_fault(head: LoadedHead, events: Sequence[FetchedEvent], chain_hash:
 def copy_to_new_run(
     connection: apsw.Connection,
     run: RunKey,
-    new_run: RunKey,
     *,
+    new_run: RunKey,
     state: RunState | None,
     hub_limits: HubLimits,
     now_nanos: int,
 ) -> int:
     """Copy what the hub does not have of a quarantined run; see ``EventLog.release_as``."""
-    old_number = quarantined_run_number(connection, run, state)
+    old_number = quarantined_run_number(connection, run, state=state)
     assert state is not None
     assert state.quarantine is not None
     fault = run_fault(new_run, hub_limits)

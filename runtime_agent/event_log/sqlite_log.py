@@ -68,7 +68,11 @@ class SqliteEventLog(SqliteEventLogReader):
         """
         path = os.path.join(folder, LOG_FILE_NAME)
         try:
+            # Made here so that nobody else can read it, whatever the folder allows.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             connection = open_for_writing(path, connect)
+        except OSError as error:
+            raise LogStorageError(path, error.strerror or str(error)) from error
         except STORAGE_FAULTS as error:
             raise LogStorageError(path, str(error)) from error
         log = cls(path, connection, connect=connect, owner=claim.owner, log_bytes_max=log_bytes_max)
@@ -241,19 +245,19 @@ class SqliteEventLog(SqliteEventLogReader):
             if stored != hub_generation:
                 raise HubGenerationChangedError(stored, hub_generation)
             for each in acknowledgements:
-                self._mark(connection, "move_acknowledged", each, now_nanos)
+                self._mark(connection, "move_acknowledged", each=each, now_nanos=now_nanos)
             connection.execute(self._sql["save_acknowledge_time"], (now_nanos,))
 
     def reset_acknowledged(self, acknowledgements: Sequence[Acknowledgement], *, now_nanos: int) -> None:
         """See ``EventLog``."""
         with self._writing() as connection:
             for each in acknowledgements:
-                run_number = self._mark(connection, "set_acknowledged", each, now_nanos)
+                run_number = self._mark(connection, "set_acknowledged", each=each, now_nanos=now_nanos)
                 if run_number is not None:
                     connection.execute(self._sql["lower_marks"], (run_number, each.sequence))
 
     def _mark(
-        self, connection: apsw.Connection, name: str, each: Acknowledgement, now_nanos: int
+        self, connection: apsw.Connection, name: str, *, each: Acknowledgement, now_nanos: int
     ) -> int | None:
         """Move a run's acknowledged sequence and remember the hour; None where nothing moved."""
         row = cast(
@@ -276,7 +280,7 @@ class SqliteEventLog(SqliteEventLogReader):
     ) -> RunState:
         """See ``EventLog``."""
         with self._writing() as connection:
-            run_changes.take_in(connection, run, events, chain_hash=chain_hash, now_nanos=now_nanos)
+            run_changes.take_in(connection, run, events=events, chain_hash=chain_hash, now_nanos=now_nanos)
         return self._changed(run)
 
     def quarantine(
@@ -295,7 +299,7 @@ class SqliteEventLog(SqliteEventLogReader):
     def release(self, run: RunKey) -> RunState:
         """See ``EventLog``."""
         with self._writing() as connection:
-            run_number = run_changes.quarantined_run_number(connection, run, self.load_run(run))
+            run_number = run_changes.quarantined_run_number(connection, run, state=self.load_run(run))
             connection.execute(self._sql["delete_quarantine"], (run_number,))
         return self._changed(run)
 
@@ -305,7 +309,7 @@ class SqliteEventLog(SqliteEventLogReader):
             return run_changes.copy_to_new_run(
                 connection,
                 run,
-                RunKey(run.project_id, as_run_id),
+                new_run=RunKey(run.project_id, as_run_id),
                 state=self.load_run(run),
                 hub_limits=self._hub_limits,
                 now_nanos=now_nanos,
@@ -315,7 +319,7 @@ class SqliteEventLog(SqliteEventLogReader):
         """See ``EventLog``."""
         with self._writing() as connection:
             state = self.load_run(run)
-            run_number = run_changes.quarantined_run_number(connection, run, state)
+            run_number = run_changes.quarantined_run_number(connection, run, state=state)
             for name in (
                 "delete_events",
                 "delete_receipts",

@@ -155,7 +155,7 @@ def local_event_from_proto(message: pb.LocalEvent) -> tuple[RunKey, LogEvent, bo
 
 
 def status_to_proto(
-    facts: AgentFacts, link: HubLinkStatus, totals: LogTotals, hub_generation: str
+    facts: AgentFacts, link: HubLinkStatus, *, totals: LogTotals, hub_generation: str
 ) -> pb.AgentStatus:
     """Return the message of where the agent stands."""
     status = pb.AgentStatus(

@@ -180,7 +180,9 @@ class RuntimeAgentServicer(runtime_agent_service_pb2_grpc.RuntimeAgentServiceSer
         totals = await asyncio.wrap_future(self._front.read(lambda reader: reader.load_totals()))
         memory = await asyncio.wrap_future(self._front.read(lambda reader: reader.load_hub_memory()))
         return pb.GetAgentStatusResponse(
-            status=codec.status_to_proto(self._facts, self._link.status(), totals, memory.hub_generation)
+            status=codec.status_to_proto(
+                self._facts, self._link.status(), totals=totals, hub_generation=memory.hub_generation
+            )
         )
 
     # --- quarantine --------------------------------------------------------------------------------
