@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hub.core.values import EventContent, HubProject, ProjectId, RunHead, RunId, RuntimeId
+from hub.store.contract import Changes
 from hub.store.store import SqlStore
 from synchub.contract import chain_hash_after, chain_hash_at_start, content_hash
 
@@ -23,7 +24,7 @@ class StoreWriter:
         *,
         events: Sequence[EventContent],
         runtime_id: str = "runtime-1",
-    ) -> None:
+    ) -> Changes:
         session = self.store.writing
         transaction = session.begin()
         project, run, tenant = ProjectId(project_id), RunId(run_id), HubProject(hub_project)
@@ -36,7 +37,7 @@ class StoreWriter:
             head = transaction.create_run(tenant, new, WALL_NANOS)
         transaction.store_events(tenant, head, events=events, receive_nanos=WALL_NANOS)
         transaction.save_run_head(advanced(head, events), WALL_NANOS)
-        session.commit(WALL_NANOS)
+        return session.commit(WALL_NANOS)
 
 
 def advanced(head: RunHead, events: Sequence[EventContent]) -> RunHead:
