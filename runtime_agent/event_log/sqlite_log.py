@@ -7,7 +7,7 @@ check, and the small writes.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
 import apsw
@@ -131,7 +131,8 @@ class SqliteEventLog(SqliteEventLogReader):
     def _close_broken(self) -> None:
         connection, self._open_connection = self._open_connection, None
         if connection is not None:
-            connection.close(True)
+            with suppress(apsw.Error):  # the disk has failed already, and was told of
+                connection.close(True)
 
     def _claim(self, claim: LeaseRow) -> LeaseRow | None:
         with self._writing(is_owner_checked=False) as connection:

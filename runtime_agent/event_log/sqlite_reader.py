@@ -6,7 +6,7 @@ too, on its own connection.
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, cast
 
 import apsw
@@ -83,7 +83,8 @@ class SqliteEventLogReader:
         """Close the connection. Idempotent."""
         connection, self._open_connection = self._open_connection, None
         if connection is not None:
-            connection.close()
+            with suppress(*STORAGE_FAULTS):  # what was committed stays; what a close tidies can wait
+                connection.close()
 
     @property
     def path(self) -> str:
