@@ -1,0 +1,42 @@
+"""Puts the command line together: one line a command."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from hub.cli import serve
+from hub.cli.output import failures_told
+
+app = typer.Typer(
+    name="synchub",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"synchub {version('synchub')}")
+        raise typer.Exit
+
+
+@app.callback()
+def synchub(
+    is_version_asked: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run a hub that takes each event of many runtimes exactly once, and look at what it holds."""
+
+
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    with failures_told():
+        app()

@@ -1,0 +1,117 @@
+"""How commands speak: tables for people, JSON lines for programs, one sentence where something failed."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+import grpc
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hub.config import SettingsError
+from hub.core.errors import StartRefused
+from synchub.channel import AddressError, HubAddress, Refusal, explain, refusal_from_error
+
+EXIT_FAILED: Final = 1
+"""Refused or failed, with a sentence on standard error."""
+EXIT_USAGE: Final = 2
+"""Wrong usage."""
+EXIT_INTERRUPTED: Final = 130
+"""Ended by Ctrl-C."""
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+"""What can be printed as JSON."""
+
+
+class CommandFailed(Exception):
+    """A command cannot be done; its text is a sentence for the person who gave it."""
+
+    def __init__(self, sentence: str, *, hint: str = "", exit_code: int = EXIT_FAILED) -> None:
+        """Keep the sentence, what to do about it, and the exit code."""
+        super().__init__(sentence)
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+@contextmanager
+def failures_told(addresses: Sequence[HubAddress] = ()) -> Iterator[None]:
+    """Turn whatever can go wrong into one sentence on standard error and an exit code.
+
+    ``addresses`` are the hubs that the block talks to. What is not expected passes through: it is a
+    fault of the program.
+    """
+    try:
+        yield
+    except grpc.RpcError as error:
+        fail(explain(refusal_from_error(error), addresses))
+    except AddressError as error:
+        fail(str(error), exit_code=EXIT_USAGE)
+    except SettingsError as error:
+        fail(str(error), exit_code=EXIT_USAGE)
+    except StartRefused as error:
+        fail(error.sentence, hint=error.hint)
+    except CommandFailed as error:
+        fail(str(error), hint=error.hint, exit_code=error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not try to flush to it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def fail(sentence: str, *, hint: str = "", exit_code: int = EXIT_FAILED) -> NoReturn:
+    """Say what is wrong on standard error and end the process."""
+    text = f"synchub: {sentence.rstrip('.')}"
+    print(f"{text}\n  {hint}" if hint else text, file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def fail_refused(refusal: Refusal, addresses: Sequence[HubAddress]) -> NoReturn:
+    """Say a refusal and end the process."""
+    fail(explain(refusal, addresses))
+
+
+def print_json(value: Json) -> None:
+    """Print a value as one line of JSON."""
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
+    """Print rows for people; ``empty`` is the sentence where there are none.
+
+    What stands in cells is shown as it is, control characters escaped: it may come from anybody.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(printable(cell)) for cell in row))
+    console = Console()
+    if table.row_count == 0:
+        console.print(empty, highlight=False)
+    else:
+        console.print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print names with their values, one a line."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, escape(printable(value)))
+    Console().print(table)
+
+
+def printable(text: str) -> str:
+    """Return a text without anything that could steer a terminal."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )

@@ -1,0 +1,58 @@
+"""``synchub serve``: the hub itself."""
+
+from typing import Annotated
+
+import typer
+
+from hub.cli.logs import configure_logs
+from hub.cli.output import failures_told
+from hub.config import DEFAULT_HTTP, DEFAULT_LISTEN, ServeFlags, load_settings
+
+EXAMPLES = """Examples:
+
+  synchub serve
+
+  synchub serve --db /var/lib/synchub/hub.db --listen 127.0.0.1:7443 --http none
+"""
+
+
+def serve(
+    db: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="The store: a file, made where it is not there. Default: in your data folder.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help=f"Where runtimes connect; port 0 for any. [{DEFAULT_LISTEN}]"),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where /healthz, /readyz and /metrics are; 'none' for nowhere. [{DEFAULT_HTTP}]",
+        ),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Settings as TOML; flags and environment win.")
+    ] = None,
+    channelz: Annotated[
+        bool | None, typer.Option("--channelz", help="Also serve gRPC's own view of its connections.")
+    ] = None,
+) -> None:
+    """Run the hub until SIGTERM or Ctrl-C.
+
+    Prints one line when it is ready, with the real ports. Every setting is also an environment
+    variable (SYNCHUB_LISTEN, SYNCHUB_LIMITS__PRESENCE_TTL_SECONDS, …).
+    """
+    # Imported only here: other commands need neither a store nor a server.
+    from hub.app import serve as serve_hub
+
+    with failures_told():
+        settings = load_settings(
+            ServeFlags(db=db, listen=listen, http=http, channelz=channelz, config=config)
+        )
+        configure_logs()
+        serve_hub(settings)
