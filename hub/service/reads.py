@@ -3,7 +3,7 @@
 Everything is of the caller's hub project; what belongs to another one is as if it were not there.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from hub.core.errors import NotFound
@@ -72,12 +72,14 @@ class Reads:
         """
 
         def read(transaction: ReadTransaction) -> RunEvents:
-            return transaction.events_of_run(
+            # One too many, so that the last page is known as such.
+            found = transaction.events_of_run(
                 _existing_run(transaction, caller, project_id=query.project_id, run_id=query.run_id),
                 after_sequence=query.after_sequence,
                 event_types=query.event_types,
-                bounds=self._bounds(entries_max),
+                bounds=self._bounds(entries_max + 1),
             )
+            return RunEvents(found.events[:entries_max], found.is_cut)
 
         return await self._readers.call(read)
 
@@ -99,7 +101,7 @@ class Reads:
 
         return await self._readers.call(read)
 
-    async def export(self, caller: Caller, scope: EventScope) -> AsyncIterator[list[StoredEvent]]:
+    async def export(self, caller: Caller, scope: EventScope) -> AsyncGenerator[list[StoredEvent], None]:
         """Give all events of a scope, ascending by project, run and sequence, page by page.
 
         Each page is read when it is asked for, so a slow caller holds nothing open. What is stored
