@@ -9,7 +9,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -27,6 +27,12 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 Deserializer = Callable[[bytes], Request]
 Context = grpc.aio.ServicerContext[Request, Response]
+if TYPE_CHECKING:
+    # Generic in its stubs only.
+    MethodHandler = grpc.RpcMethodHandler[Request, Response]
+    FindHandler = Callable[
+        [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]
+    ]
 
 OWN_METHODS_PREFIX: Final = "/synchub."
 """Methods whose undecodable requests are refused in our own words."""
@@ -65,11 +71,9 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]
-        ],
+        continuation: "FindHandler[Request, Response]",
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+    ) -> "MethodHandler[Request, Response] | None":
         """Return the handler of a call, guarded; None for a method that nobody serves."""
         handler = await continuation(handler_call_details)
         if handler is None:
@@ -79,7 +83,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         if known is None or known[0] is not handler:
             known = (handler, guarded_handler(handler, method, self._guard))
             self._wrapped[method] = known
-        return cast("grpc.RpcMethodHandler[Request, Response]", known[1])
+        return cast("MethodHandler[Request, Response]", known[1])
 
 
 class CallGuard:
@@ -106,8 +110,8 @@ class CallGuard:
 
 
 def guarded_handler(
-    handler: grpc.RpcMethodHandler[Request, Response], method: str, guard: CallGuard
-) -> grpc.RpcMethodHandler[Request, Response]:
+    handler: "MethodHandler[Request, Response]", method: str, guard: CallGuard
+) -> "MethodHandler[Request, Response]":
     """Return a handler that does the same, but lets out only statuses."""
     guarded = _GuardedHandler(handler, guard, method)
     if handler.request_streaming and handler.response_streaming:
@@ -118,15 +122,13 @@ def guarded_handler(
         guarded.unary_stream = _guard_stream(handler.unary_stream, guard, method)
     else:
         guarded.unary_unary = _guard_unary(handler.unary_unary, guard, method)
-    return cast("grpc.RpcMethodHandler[Request, Response]", guarded)
+    return cast("MethodHandler[Request, Response]", guarded)
 
 
 class _GuardedHandler(Generic[Request, Response]):
     """The attributes that gRPC reads from a method handler."""
 
-    def __init__(
-        self, handler: grpc.RpcMethodHandler[Request, Response], guard: CallGuard, method: str
-    ) -> None:
+    def __init__(self, handler: "MethodHandler[Request, Response]", guard: CallGuard, method: str) -> None:
         self.request_streaming = handler.request_streaming
         self.response_streaming = handler.response_streaming
         self.response_serializer = handler.response_serializer
