@@ -69,7 +69,7 @@ def add_events_to_proto(
             content_hash=content_hash,
             is_final=is_final,
             # A message may be given as the dict of its fields, which is faster than making one.
-            receive_time={"seconds": seconds, "nanos": nanos},  # type: ignore[arg-type]
+            receive_time={"seconds": seconds, "nanos": nanos},
         )
         if event_time_nanos is not None:
             message.event_time.seconds, message.event_time.nanos = divmod(event_time_nanos, NANOS_PER_SECOND)
