@@ -146,7 +146,7 @@ class FailingFile(apsw.VFSFile):
     def __init__(self, name: str, filename: "apsw.URIFilename | str | None", flags: list[int]) -> None:
         super().__init__(name, filename, flags)
 
-    def xSync(self, flags: int) -> None:
+    def xSync(self, flags: int) -> None:  # noqa: N802  # SQLite's name
         if FailingFile.is_failing:
             raise apsw.IOError("the disk fails")
         super().xSync(flags)
@@ -158,7 +158,9 @@ class FailingDisk(apsw.VFS):
     def __init__(self) -> None:
         super().__init__("failing", "")
 
-    def xOpen(self, name: "apsw.URIFilename | str | None", flags: list[int]) -> apsw.VFSFile:
+    def xOpen(  # noqa: N802  # SQLite's name
+        self, name: "apsw.URIFilename | str | None", flags: list[int]
+    ) -> apsw.VFSFile:
         return FailingFile("", name, flags)
 
 

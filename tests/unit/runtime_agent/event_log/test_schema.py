@@ -46,11 +46,7 @@ def test_every_table_is_strict(tmp_path: Path) -> None:
     connection = apsw.Connection(str(make(tmp_path)))
     try:
         tables = connection.execute("SELECT name, strict FROM pragma_table_list WHERE type = 'table'")
-        assert {name for name, strict in tables if not strict} <= {
-            "sqlite_schema",
-            "sqlite_temp_schema",
-            "sqlite_sequence",
-        }
+        assert [name for name, strict in tables if not strict and not str(name).startswith("sqlite_")] == []
     finally:
         connection.close()
 
@@ -60,7 +56,7 @@ def test_every_statement_compiles(tmp_path: Path) -> None:
     try:
         assert len(statements()) > 40
         for name, sql in statements().items():
-            count = len(set(part for part in "123456789" if f"?{part}" in sql)) + ("?10" in sql)
+            count = len({part for part in "123456789" if f"?{part}" in sql}) + ("?10" in sql)
             assert list(connection.execute(f"EXPLAIN {sql}", (1,) * count)), name
     finally:
         connection.close()
