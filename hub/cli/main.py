@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli import serve
+from hub.cli import alerts, events, export, info, projects, runs, runtimes, serve, tail
 from hub.cli.output import failures_told
 
 app = typer.Typer(
@@ -34,6 +34,14 @@ def synchub(
 
 
 app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
+app.command("runs", epilog=runs.EXAMPLES)(runs.runs)
+app.command("events", epilog=events.EXAMPLES)(events.events)
+app.command("tail", epilog=tail.EXAMPLES)(tail.tail)
+app.command("export", epilog=export.EXAMPLES)(export.export)
+app.add_typer(alerts.app, name="alerts")
+app.command("runtimes", epilog=runtimes.EXAMPLES)(runtimes.runtimes)
+app.add_typer(projects.app, name="projects")
+app.command("info", epilog=info.EXAMPLES)(info.info)
 
 
 def main() -> None:

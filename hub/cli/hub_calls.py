@@ -1,0 +1,143 @@
+"""What commands need that ask a hub: a channel for the length of a block, pages, and messages as JSON."""
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeVar, cast
+
+import grpc
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from hub.cli.options import hub_addresses
+from hub.cli.output import Json, failures_told
+from synchub.channel import UNARY_SECONDS_MAX, dial
+from synchub.v1.sync_event_pb2 import StoredEvent
+
+PAGE_SIZE_MAX: Final = 1_000
+"""Entries asked for at a time; a hub lowers what is too large for it."""
+
+Request = TypeVar("Request", bound="PagedRequest")
+Response = TypeVar("Response", bound="PagedResponse")
+
+
+class PagedRequest(Protocol):
+    """The fields of every List request."""
+
+    page_size: int
+    page_token: str
+
+
+class PagedResponse(Protocol):
+    """The field of every List response that says whether there is more."""
+
+    next_page_token: str
+
+
+@contextmanager
+def channel_to(hub: str) -> Iterator[grpc.Channel]:
+    """Give a channel to a hub for the length of a block; what goes wrong is told and ends the process."""
+    with failures_told():
+        addresses = hub_addresses(hub)
+    with failures_told(addresses), dial(addresses) as channel:
+        yield channel
+
+
+def pages_of(
+    call: Callable[[Request, float], Response], request: Request, *, entries_max: int
+) -> Iterator[Response]:
+    """Give the pages of a list until it has so many entries (0 for all) or ends.
+
+    A page may have more than are still wanted, so the caller counts.
+    """
+    request.page_size = min(entries_max or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
+    while True:
+        page = call(request, UNARY_SECONDS_MAX)
+        yield page
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
+
+
+def message_to_json(message: Message) -> dict[str, Json]:
+    """Return a message as JSON for programs: names as in the contract, numbers as numbers, hashes in
+    hexadecimal, other bytes in base64, moments in RFC 3339, spans in seconds, enums by their bare names.
+
+    A field that is absent is left out where absence means something, else it has its default.
+    """
+    result: dict[str, Json] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        value: object = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            assert isinstance(value, dict) or hasattr(value, "items")
+            result[field.name] = {str(key): str(each) for key, each in value.items()}
+        elif field.is_repeated:
+            assert hasattr(value, "__iter__")
+            result[field.name] = [
+                _value_to_json(field.name, each, enum=_enum_of(field.enum_type)) for each in value
+            ]
+        else:
+            result[field.name] = _value_to_json(field.name, value, enum=_enum_of(field.enum_type))
+    return result
+
+
+def event_to_json(event: StoredEvent) -> dict[str, Json]:
+    """Return a stored event as JSON: its payload as ``text`` where it is UTF-8, else in base64."""
+    if event.WhichOneof("body") == "payload":
+        text = text_of(event.payload)
+        if text is not None:
+            event.text = text
+    return message_to_json(event)
+
+
+def text_of(payload: bytes) -> str | None:
+    """Return a payload as text, None where it is not UTF-8."""
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def moment_text(moment: Timestamp) -> str:
+    """Return a moment for people, in UTC, to the millisecond; a moment that no calendar has as number."""
+    seconds, millis = moment.seconds, moment.nanos // 1_000_000
+    try:
+        whole = Timestamp(seconds=seconds).ToJsonString().removesuffix("Z").replace("T", " ")
+    except ValueError:
+        return str(seconds)
+    return f"{whole}.{millis:03d}"
+
+
+def _enum_of(described: object) -> EnumDescriptor | None:
+    """Return an enum's description; the two implementations of protobuf have a class each, alike."""
+    return cast("EnumDescriptor | None", described)
+
+
+def _value_to_json(name: str, value: object, *, enum: EnumDescriptor | None) -> Json:
+    match value:
+        case Timestamp():
+            return value.ToJsonString()
+        case Duration():
+            return value.ToNanoseconds() / 1e9
+        case Message():
+            return message_to_json(value)
+        case bytes():
+            return value.hex() if name.endswith("_hash") else base64.b64encode(value).decode()
+        case int() if enum is not None:
+            return bare_enum_name(enum, value)
+        case bool() | int() | float() | str():
+            return value
+    raise TypeError(f"no JSON for {name}")
+
+
+def bare_enum_name(enum: EnumDescriptor, number: int) -> str:
+    """Return the name of an enum value without the enum's own; a number that is not known as text."""
+    value = enum.values_by_number.get(number)
+    if value is None:
+        return str(number)
+    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return value.name.removeprefix(prefix)
