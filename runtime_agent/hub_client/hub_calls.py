@@ -71,7 +71,12 @@ class HubStream(Generic[Request, Response]):
     async def send(self, request: Request) -> None:
         """Write one request; waits while the hub takes no more. Raises: HubCallError."""
         with _translated(self._addresses):
-            await self._call.write(request)
+            try:
+                await self._call.write(request)
+            except asyncio.InvalidStateError:
+                # The call has ended ("RPC already finished."); its status says why.
+                await self._raise_status()
+                raise
 
     async def receive(self) -> Response:
         """Return the next response; its ``error`` and the stream's end are raised as HubCallError."""
@@ -91,6 +96,16 @@ class HubStream(Generic[Request, Response]):
         """Say that nothing more will be sent. Raises: HubCallError."""
         with _translated(self._addresses):
             await self._call.done_writing()
+
+    async def _raise_status(self) -> None:
+        """Raise the status of a call that has ended, unless that is OK."""
+        if not self._call.done():
+            return
+        code = await self._call.code()
+        if code is not grpc.StatusCode.OK:
+            trailing = await self._call.trailing_metadata()
+            details = await self._call.details()
+            raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details)
 
     def cancel(self) -> None:
         """End the stream. Idempotent."""

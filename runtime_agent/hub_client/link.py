@@ -55,6 +55,7 @@ class Link:
         instance: InstanceLife,
         log: LogFront,
         surroundings: Surroundings,
+        bounds: PushBounds = PUSH_BOUNDS,
     ) -> None:
         self._addresses = addresses
         self._identity = identity
@@ -63,7 +64,7 @@ class Link:
         self._clock = surroundings.clock
         self._wall_clock_nanos = surroundings.wall_clock_nanos
         self._program_log = surroundings.program_log
-        self._core = PushCore(PUSH_BOUNDS, chance=surroundings.chance)
+        self._core = PushCore(bounds, chance=surroundings.chance)
         chance = surroundings.chance
         self._backoff = Backoff(limits.BACKOFF_SECONDS_FIRST, limits.BACKOFF_SECONDS_MAX, chance)
         self._credential_backoff = Backoff(

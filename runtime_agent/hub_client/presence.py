@@ -91,6 +91,7 @@ class Presence:
         self._noted_position: int | None = None
         self._unsynced_event_count = 0
         self._interval_seconds = limits.HEARTBEAT_SECONDS_DEFAULT
+        self._last_detail = ""
         self._is_leaving = asyncio.Event()
         self._has_left = asyncio.Event()
         self._stream: PresenceStream | None = None
@@ -206,6 +207,7 @@ class Presence:
 
     def _take(self, answer: HeartbeatAnswer) -> None:
         self._backoff.reset()
+        self._last_detail = ""
         if answer.interval_seconds > 0:
             self._interval_seconds = min(
                 limits.HEARTBEAT_SECONDS_MAX, max(limits.HEARTBEAT_SECONDS_MIN, answer.interval_seconds)
@@ -227,7 +229,11 @@ class Presence:
         self._listeners.on_lost()
         asked = min(error.refusal.retry_delay_seconds or 0.0, limits.RETRY_DELAY_SECONDS_MAX)
         wait_seconds = max(asked, self._backoff.next_wait_seconds())
-        self._program_log.info("presence_down", detail=str(error), wait_seconds=round(wait_seconds, 3))
+        detail = str(error)
+        if detail != self._last_detail:
+            # A hub that is away for weeks is said once, not with each try.
+            self._last_detail = detail
+            self._program_log.info("presence_down", detail=detail, wait_seconds=round(wait_seconds, 3))
         return wait_seconds
 
     # --- what a heartbeat says ---------------------------------------------------------------------
