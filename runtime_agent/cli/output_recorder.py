@@ -10,7 +10,13 @@ from secrets import token_hex
 from typing import Final
 
 from runtime_agent import limits
-from runtime_agent.core.errors import AppendError, LogFullError, RuntimeAgentError
+from runtime_agent.core.errors import (
+    AppendError,
+    LogForeignError,
+    LogFullError,
+    LogNewerError,
+    RuntimeAgentError,
+)
 from runtime_agent.core.values import AppendRequest, NewEvent, RunKey
 from runtime_agent.local_client import OpenLocalLog, open_local_log
 
@@ -183,7 +189,7 @@ class OutputRecorder:
                 self._log.append_soon(request).result(timeout=limits.ANSWER_WAIT_SECONDS)
             except LogFullError as error:
                 self._note_fault(str(error))
-            except AppendError as error:
+            except (AppendError, LogForeignError, LogNewerError) as error:
                 # Refused for good (the run has ended, say): nothing after it can be written either.
                 self._note_fault(str(error))
                 return False
