@@ -1,7 +1,7 @@
 """What commands need that ask a hub: a channel for the length of a block, pages, and messages as JSON."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar, cast
 
@@ -73,13 +73,11 @@ def message_to_json(message: Message) -> dict[str, Json]:
             continue
         value: object = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            assert isinstance(value, dict) or hasattr(value, "items")
-            result[field.name] = {str(key): str(each) for key, each in value.items()}
+            result[field.name] = dict(cast("Mapping[str, str]", value))
         elif field.is_repeated:
-            assert hasattr(value, "__iter__")
-            result[field.name] = [
-                _value_to_json(field.name, each, enum=_enum_of(field.enum_type)) for each in value
-            ]
+            enum = _enum_of(field.enum_type)
+            values = cast("Iterable[object]", value)
+            result[field.name] = [_value_to_json(field.name, each, enum=enum) for each in values]
         else:
             result[field.name] = _value_to_json(field.name, value, enum=_enum_of(field.enum_type))
     return result
