@@ -159,7 +159,7 @@ class Link:
             session, is_new_generation = await self._begin_session(connection, sender)
             self._session = session
             try:
-                await session.run(is_new_generation=is_new_generation, on_reconciled=self._on_connected)
+                await session.run(is_new_generation=is_new_generation)
             finally:
                 self._session = None
                 acknowledged_batches = session.acknowledged_batch_count
@@ -207,6 +207,7 @@ class Link:
             reconcile_runs_max=facts.limits.reconcile_runs_max,
             clock=self._clock,
             wall_clock_nanos=self._wall_clock_nanos,
+            on_reconciled=self._on_connected,
         )
 
     def _on_connected(self) -> None:
