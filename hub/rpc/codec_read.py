@@ -68,6 +68,7 @@ def add_events_to_proto(
             event_type=event_type,
             content_hash=content_hash,
             is_final=is_final,
+            payload=payload,
             # A message may be given as the dict of its fields, which is faster than making one.
             receive_time={"seconds": seconds, "nanos": nanos},
         )
@@ -75,13 +76,11 @@ def add_events_to_proto(
             message.event_time.seconds, message.event_time.nanos = divmod(event_time_nanos, NANOS_PER_SECOND)
         if attributes is not None:
             message.attributes.update(cast("dict[str, str]", json.loads(attributes)))
-        text = _text_of(payload) if payload_as_text and payload is not None else None
-        if text is not None:
-            message.text = text
-        elif payload is not None:
-            message.payload = payload
-        else:
+        if payload is None:
             message.payload_dropped = True
+        elif payload_as_text and (text := _text_of(payload)) is not None:
+            # The two are one oneof: this takes the place of the bytes.
+            message.text = text
 
 
 def watch_answer_to_proto(answer: WatchAnswer, hub_generation: str) -> sync_service_pb2.WatchEventsResponse:
