@@ -29,6 +29,7 @@ ACK_EXAMPLES = """Example:
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_alerts(
+    *,
     is_all: Annotated[bool, typer.Option("--all", help="Also those that somebody has acknowledged.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
     hub: HubOption = DEFAULT_HUB,
@@ -58,6 +59,7 @@ def list_alerts(
 
 @app.command("ack", epilog=ACK_EXAMPLES)
 def acknowledge(
+    *,
     alerts: Annotated[list[str], typer.Argument(metavar="ALERT…", help="Ids as `alerts list` shows them.")],
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",

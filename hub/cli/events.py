@@ -30,6 +30,7 @@ SHOWN_BYTES_MAX: Final = 32
 
 
 def events(
+    *,
     project: Annotated[str, typer.Argument(help="Project of the run.")],
     run: Annotated[str, typer.Argument(help="The run.")],
     after: Annotated[int, typer.Option(min=0, help="Only events after this sequence.")] = 0,

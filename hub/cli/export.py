@@ -29,6 +29,7 @@ EXAMPLES = """Examples:
 
 
 def export(
+    *,
     project: Annotated[str, typer.Argument(metavar="[PROJECT]", help="Only this project.")] = "",
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="Only this run of the project.")] = "",
     is_raw: Annotated[

@@ -28,6 +28,7 @@ BIND_EXAMPLES = """Example:
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_projects(
+    *,
     limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
@@ -51,6 +52,7 @@ def list_projects(
 
 @app.command("bind", epilog=BIND_EXAMPLES)
 def bind(
+    *,
     project: ProjectArgument,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
@@ -68,7 +70,7 @@ def bind(
 
 @app.command("release")
 def release(
-    project: ProjectArgument, hub: HubOption = DEFAULT_HUB, hub_project: HubProjectOption = ""
+    *, project: ProjectArgument, hub: HubOption = DEFAULT_HUB, hub_project: HubProjectOption = ""
 ) -> None:
     """Give back a project that has no event yet."""
     with channel_to(hub) as channel:

@@ -24,6 +24,7 @@ EXAMPLES = """Examples:
 
 
 def runs(
+    *,
     project: Annotated[str, typer.Argument(metavar="[PROJECT]", help="Only runs of this project.")] = "",
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="This run of the project, in detail.")] = "",
     runtime: Annotated[

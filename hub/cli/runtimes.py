@@ -20,6 +20,7 @@ EXAMPLES = """Examples:
 
 
 def runtimes(
+    *,
     states: Annotated[
         list[str] | None,
         typer.Option("--state", metavar="S", help="Only these: online, offline, lost; may repeat."),

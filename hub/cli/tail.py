@@ -41,6 +41,7 @@ PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE")
 
 
 def tail(
+    *,
     project: Annotated[str, typer.Argument(metavar="[PROJECT]", help="Only this project.")] = "",
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="Only this run of the project.")] = "",
     types: Annotated[
