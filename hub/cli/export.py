@@ -30,8 +30,8 @@ EXAMPLES = """Examples:
 
 def export(
     *,
-    project: Annotated[str, typer.Argument(metavar="[PROJECT]", help="Only this project.")] = "",
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Only this run of the project.")] = "",
+    project: Annotated[str, typer.Argument(metavar="PROJECT", help="Only this project.")] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Only this run of the project.")] = "",
     is_raw: Annotated[
         bool, typer.Option("--raw", help="Only the payloads, as they came, each with a newline behind it.")
     ] = False,

@@ -25,8 +25,8 @@ EXAMPLES = """Examples:
 
 def runs(
     *,
-    project: Annotated[str, typer.Argument(metavar="[PROJECT]", help="Only runs of this project.")] = "",
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="This run of the project, in detail.")] = "",
+    project: Annotated[str, typer.Argument(metavar="PROJECT", help="Only runs of this project.")] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="This run of the project, in detail.")] = "",
     runtime: Annotated[
         str, typer.Option("--runtime", metavar="R", help="Only runs whose home is this runtime.")
     ] = "",

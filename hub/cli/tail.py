@@ -42,8 +42,8 @@ PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE")
 
 def tail(
     *,
-    project: Annotated[str, typer.Argument(metavar="[PROJECT]", help="Only this project.")] = "",
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Only this run of the project.")] = "",
+    project: Annotated[str, typer.Argument(metavar="PROJECT", help="Only this project.")] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Only this run of the project.")] = "",
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="T", help="Only events of this type; may repeat.")
     ] = None,

@@ -11,6 +11,7 @@ import pytest
 from hub.core.limits import Limits
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
+from synchub.v1.sync_event_pb2 import SyncEvent
 from synchub.v1.sync_service_pb2 import WatchEventsRequest, WatchEventsResponse
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 from tests.contract.conftest import settings_in
@@ -171,3 +172,27 @@ def test_watches_end_when_the_hub_stops_and_go_on_at_the_next_start(tmp_path: Pa
         )
         with watching(stub, request) as answers:
             assert until_progress(answers) == ([("r", 3, 3)], 3)
+
+
+def test_a_watcher_that_does_not_read_is_ended_and_slows_nobody(tmp_path: Path, hub_project: str) -> None:
+    limits = Limits(unread_answer_seconds_max=0.5, watch_progress_seconds_max=1.0)
+    large = bytes(1_000_000)
+    with HubInThread(settings_in(tmp_path, limits)) as hub, grpc.insecure_channel(hub.address) as channel:
+        stub = SyncServiceStub(channel)
+        for n in range(1, 31):
+            batch = [SyncEvent(sequence=n, event_type="t", payload=large)]
+            push(stub, hub_project, project_id=hub_project, batch=batch)
+        request = WatchEventsRequest(hub_project=hub_project)
+        slow = stub.WatchEvents(request, timeout=STREAM_SECONDS_MAX)
+        first = next(slow)
+        with watching(stub, request) as answers:
+            assert len(until_progress(answers)[0]) == 30
+            # It is told what comes although the other one stands still.
+            for n in range(31, 40):
+                push(stub, hub_project, project_id=hub_project, batch=events(n, n))
+                assert next_events(answers) == [("r", n, n)]
+            # Two more answers are longer than the slow one is given.
+            assert [until_progress(answers) for _ in range(2)] == [([], 39), ([], 39)]
+        refusal = refusal_of(partial(list, slow))
+        assert len(first.events) == 1
+        assert (refusal.reason, refusal.metadata["limit"]) == ("LIMIT_REACHED", "unread_answer_seconds_max")
