@@ -126,7 +126,10 @@ class Presence:
     def instance_began(
         self, hub_project: HubProject, runtime_id: RuntimeId, *, instance_id: InstanceId, start_nanos: int
     ) -> None:
-        """Note that an instance is a runtime's current one, durably; tell the one before. Idempotent."""
+        """Note that an instance is a runtime's current one, durably; tell the one before.
+
+        To be called at each commit that made one current, in the order of commits.
+        """
         before = self._table.find(hub_project, runtime_id)
         if before is not None and before.runtime.instance_id == instance_id:
             return
@@ -142,7 +145,7 @@ class Presence:
         hub_project = caller.hub_project
         runtime_id, instance_id = heartbeat.runtime_id, heartbeat.instance_id
 
-        def command(transaction: WriteTransaction, now_nanos: int) -> int | None:
+        def command(transaction: WriteTransaction, now_nanos: int) -> None:
             standing = check_instance(
                 transaction,
                 caller,
@@ -150,15 +153,14 @@ class Presence:
                 instance_id=instance_id,
                 alert_book=self._alert_book,
             )
-            if standing is not InstanceStanding.NEW:
-                return None
-            transaction.begin_instance(hub_project, runtime_id, instance_id=instance_id, now_nanos=now_nanos)
-            return now_nanos
+            if standing is InstanceStanding.NEW:
+                transaction.begin_instance(
+                    hub_project, runtime_id, instance_id=instance_id, now_nanos=now_nanos
+                )
 
         for _ in range(ADMISSIONS_MAX):
-            start_nanos = await self._writer.call(command)
-            if start_nanos is not None:
-                self.instance_began(hub_project, runtime_id, instance_id=instance_id, start_nanos=start_nanos)
+            await self._writer.call(command)
+            # ``instance_began`` was told with the commit; since then others may have been, too.
             entry = self._table.find(hub_project, runtime_id) or await self._take_up(hub_project, runtime_id)
             if entry is not None and entry.runtime.instance_id == instance_id:
                 return entry
@@ -304,7 +306,9 @@ class Presence:
                 if state is not entry.state:
                     entry.state = state
                     changed.append(entry)
-                elif state is not PresenceState.ONLINE and self._is_stored(hub_project, entry, now_nanos):
+                elif state is not PresenceState.ONLINE and self._is_stored(
+                    hub_project, entry, now_nanos=now_nanos
+                ):
                     settled.append(entry)
             for entry in changed:
                 heard.announce(entry)
@@ -312,7 +316,7 @@ class Presence:
                 heard.forget(entry)
         self._table.forget_idle()
 
-    def _is_stored(self, hub_project: HubProject, entry: Entry, now_nanos: int) -> bool:
+    def _is_stored(self, hub_project: HubProject, entry: Entry, *, now_nanos: int) -> bool:
         """Whether the store alone would say the same of a runtime."""
         state = decide_presence(entry.runtime, now_nanos, break_nanos=None, bounds=self._bounds)
         return state is entry.state and (hub_project, entry.runtime.runtime_id) not in self._unsaved
