@@ -1,0 +1,107 @@
+"""The pages of the HTTP port, asked without a network."""
+
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from starlette.types import Message, Scope
+
+from hub.core.errors import StorageUnavailable
+from hub.http.app import Probes, make_http_app
+from hub.http.metrics import GaugeSources, HubMetrics
+
+
+async def works() -> None:
+    """A writer that answers."""
+
+
+async def has_no_disk() -> None:
+    raise StorageUnavailable
+
+
+async def never_answers() -> None:
+    raise TimeoutError
+
+
+def probes(
+    writer: Callable[[], Awaitable[None]] = works, *, is_stopping: bool = False, ahead_seconds: float = 0.0
+) -> Probes:
+    return Probes(writer, lambda: is_stopping, lambda: ahead_seconds)
+
+
+async def ask(path: str, asked: Probes, metrics: HubMetrics | None = None) -> tuple[int, str]:
+    """What the application answers to a GET."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [],
+        "http_version": "1.1",
+        "scheme": "http",
+        "root_path": "",
+    }
+    await make_http_app(asked, metrics or HubMetrics())(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent)
+    return int(sent[0]["status"]), body.decode()
+
+
+async def test_a_hub_whose_writer_answers_is_alive_and_ready() -> None:
+    assert await ask("/healthz", probes()) == (200, '{"status":"ok"}')
+    assert await ask("/readyz", probes()) == (200, '{"status":"ready","warnings":[]}')
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("writer", [has_no_disk, never_answers])
+async def test_a_hub_whose_writer_does_not_answer_is_not_alive(
+    path: str, writer: Callable[[], Awaitable[None]]
+) -> None:
+    status, body = await ask(path, probes(writer))
+    assert (status, json.loads(body)["status"]) == (503, "failing")
+
+
+async def test_a_hub_that_stops_is_alive_but_not_ready() -> None:
+    assert (await ask("/healthz", probes(is_stopping=True)))[0] == 200
+    assert await ask("/readyz", probes(is_stopping=True)) == (503, '{"status":"stopping"}')
+
+
+@pytest.mark.parametrize(("ahead_seconds", "is_told"), [(59.0, False), (60.0, True), (-60.0, True)])
+async def test_clocks_that_are_a_minute_apart_are_told(ahead_seconds: float, is_told: bool) -> None:
+    status, body = await ask("/readyz", probes(ahead_seconds=ahead_seconds))
+    assert (status, bool(json.loads(body)["warnings"])) == (200, is_told)
+
+
+async def test_what_is_counted_is_on_the_page() -> None:
+    metrics = HubMetrics()
+    metrics.watch(
+        GaugeSources(lambda: 5, lambda: {"Heartbeat": 2}, lambda: {"LOST": 1}, lambda: 9, lambda: 0.5)
+    )
+    metrics.batch_ingested(accepted=3, duplicates=2, conflicts={"SEQUENCE_REUSED": 1})
+    metrics.group_committed(commands=4, seconds=0.001)
+    metrics.group_failed()
+    status, body = await ask("/metrics", probes(), metrics)
+    lines = body.splitlines()
+    assert status == 200
+    for line in (
+        'synchub_events_total{outcome="accepted"} 3.0',
+        'synchub_events_total{outcome="duplicate"} 2.0',
+        'synchub_events_total{outcome="conflict"} 1.0',
+        'synchub_conflicts_total{reason="SEQUENCE_REUSED"} 1.0',
+        "synchub_group_commands_sum 4.0",
+        "synchub_groups_failed_total 1.0",
+        "synchub_writer_queue_bytes 5.0",
+        'synchub_streams_open{method="Heartbeat"} 2.0',
+        'synchub_runtimes_heard{state="LOST"} 1.0',
+        "synchub_store_log_bytes 9.0",
+        "synchub_hub_time_ahead_seconds 0.5",
+    ):
+        assert line in lines
