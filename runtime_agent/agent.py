@@ -157,7 +157,7 @@ class _Agent:
                 task.result()
         finally:
             stopping.set()
-            await self._stop(server, link, presence, tasks, hurrying)
+            await self._stop(server, link, presence=presence, tasks=tasks, hurrying=hurrying)
 
     def _connect_parts(self) -> tuple[Link, Presence]:
         settings = self._settings
@@ -218,6 +218,7 @@ class _Agent:
         self,
         server: LocalServer,
         link: Link,
+        *,
         presence: Presence,
         tasks: list[asyncio.Task[None]],
         hurrying: asyncio.Event,

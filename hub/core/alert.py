@@ -48,14 +48,18 @@ def observations_of_batch(
             for each in conflicts[:samples_max]
         ]
         alert_reason = AlertReason(reason.value)
-        observations.append(_observation(batch, alert_reason, samples, len(conflicts), caller))
+        observations.append(
+            _observation(batch, alert_reason, samples=samples, count=len(conflicts), caller=caller)
+        )
         if reason is ConflictReason.PROJECT_MISMATCH and owner is not None:
             owner_key = AlertKey(owner, AlertReason.PROJECT_MISMATCH, batch.project_id, "", "")
             observations.append(Observation(owner_key, len(conflicts), ()))
     if any(event.payload is None for event in decision.accepted):
         ranges = dropped_ranges(decision.accepted)
         samples = [(first, last, b"", b"") for first, last in ranges[:samples_max]]
-        observations.append(_observation(batch, AlertReason.HISTORY_LOST, samples, len(ranges), caller))
+        observations.append(
+            _observation(batch, AlertReason.HISTORY_LOST, samples=samples, count=len(ranges), caller=caller)
+        )
     return observations
 
 
@@ -69,6 +73,7 @@ def merged_samples(
 def _observation(
     batch: PushBatch,
     reason: AlertReason,
+    *,
     samples: list[tuple[int, int, bytes, bytes]],
     count: int,
     caller: Caller,

@@ -156,7 +156,7 @@ def go_back(head: RunHead) -> BatchDecision:
     return BatchDecision((), (), 0, (), go_back=True, head=head)
 
 
-def decide_batch(head: RunHead, batch: PushBatch, stored: Mapping[int, StoredContent]) -> BatchDecision:
+def decide_batch(head: RunHead, batch: PushBatch, *, stored: Mapping[int, StoredContent]) -> BatchDecision:
     """Decide every event by rows 6 to 11, in their order; the rule table itself.
 
     ``stored`` holds what is stored under the sequences of the batch. The head is None: the caller
@@ -164,7 +164,7 @@ def decide_batch(head: RunHead, batch: PushBatch, stored: Mapping[int, StoredCon
     """
     if begins_beyond(head, batch):
         return go_back(head)
-    diverged = _is_diverged(head, batch, stored)
+    diverged = _is_diverged(head, batch, stored=stored)
     accepted: dict[int, EventContent] = {}
     filled: dict[int, EventContent] = {}
     conflicts: list[Conflict] = []
@@ -177,7 +177,7 @@ def decide_batch(head: RunHead, batch: PushBatch, stored: Mapping[int, StoredCon
             wrong = batch.wrong_hashes[index]
             conflicts.append(Conflict(sequence, ConflictReason.CONTENT_HASH_MISMATCH, b"", wrong))
             continue
-        before = _content_before(sequence, stored, accepted, filled)
+        before = _content_before(sequence, stored, accepted=accepted, filled=filled)
         if before is not None and before.content_hash == offered:
             duplicate_count += 1
             if before.was_pushed_dropped and event.payload is not None:
@@ -207,7 +207,7 @@ def decide_batch(head: RunHead, batch: PushBatch, stored: Mapping[int, StoredCon
 
 
 def advanced_head(
-    head: RunHead, decision: BatchDecision, stored_beyond: Iterable[tuple[int, bytes]]
+    head: RunHead, decision: BatchDecision, *, stored_beyond: Iterable[tuple[int, bytes]]
 ) -> RunHead:
     """Return the head after ``decision`` was stored.
 
@@ -254,6 +254,7 @@ def dropped_ranges(events: Iterable[EventContent]) -> list[tuple[int, int]]:
 def _content_before(
     sequence: int,
     stored: Mapping[int, StoredContent],
+    *,
     accepted: Mapping[int, EventContent],
     filled: Mapping[int, EventContent],
 ) -> StoredContent | None:
@@ -264,7 +265,7 @@ def _content_before(
     return stored.get(sequence)
 
 
-def _is_diverged(head: RunHead, batch: PushBatch, stored: Mapping[int, StoredContent]) -> bool:
+def _is_diverged(head: RunHead, batch: PushBatch, *, stored: Mapping[int, StoredContent]) -> bool:
     """Whether a batch that proves its history has another one than the hub (row 9).
 
     It has where any of its events falls under row 8, or where its content hashes, folded onto its

@@ -110,8 +110,10 @@ class _Gauges(Collector):
             "Bytes that wait for the writer.",
             value=sources.writer_queue_bytes(),
         )
-        yield _family("synchub_streams_open", "Open streams.", "method", sources.streams_open())
-        yield _family("synchub_runtimes_heard", "Runtimes heard lately.", "state", sources.runtimes_heard())
+        yield _family("synchub_streams_open", "Open streams.", label="method", values=sources.streams_open())
+        yield _family(
+            "synchub_runtimes_heard", "Runtimes heard lately.", label="state", values=sources.runtimes_heard()
+        )
         yield GaugeMetricFamily(
             "synchub_store_log_bytes",
             "Bytes committed but not yet folded into the store's main file.",
@@ -124,7 +126,7 @@ class _Gauges(Collector):
         )
 
 
-def _family(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:
+def _family(name: str, documentation: str, *, label: str, values: Mapping[str, int]) -> Metric:
     family = GaugeMetricFamily(name, documentation, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)

@@ -33,7 +33,7 @@ def heartbeat_from_proto(request: HeartbeatRequest, limits: Limits, *, check: Re
     if labels:
         check.attributes("labels", labels)
     check.not_negative("unsynced_event_count", request.unsynced_event_count)
-    check.at_most("active_runs", len(request.active_runs), limits.active_runs_max)
+    check.at_most("active_runs", len(request.active_runs), count_max=limits.active_runs_max)
     if check.is_clean:
         for index, run in enumerate(request.active_runs):
             check.identifier(f"active_runs[{index}].project_id", run.project_id)

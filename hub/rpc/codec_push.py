@@ -72,7 +72,7 @@ def batch_from_proto(request: PushEventsRequest, limits: Limits) -> PushBatch:
     facts = {"projectId": request.project_id, "runId": request.run_id}
     check.refuse_violations(facts)
 
-    events, wrong_hashes = _events_from_proto(request, check, limits)
+    events, wrong_hashes = _events_from_proto(request, check, limits=limits)
     if request.previous_chain_hash:
         first = events[0].sequence
         if [event.sequence for event in events] != list(range(first, first + len(events))):
@@ -91,7 +91,7 @@ def batch_from_proto(request: PushEventsRequest, limits: Limits) -> PushBatch:
 
 
 def _events_from_proto(
-    request: PushEventsRequest, check: RequestCheck, limits: Limits
+    request: PushEventsRequest, check: RequestCheck, *, limits: Limits
 ) -> tuple[list[EventContent], dict[int, bytes]]:
     """Return the events, and the carried content hashes that are wrong by the index of their event."""
     events: list[EventContent] = []
@@ -110,7 +110,9 @@ def _events_from_proto(
         if len(payload) > payload_bytes_max:
             description = f"has {len(payload)} bytes; at most {payload_bytes_max} are allowed"
             check.add(f"events[{index}].payload", description)
-        event_time_nanos = _time_from_proto(event, index, check) if event.HasField("event_time") else None
+        event_time_nanos = (
+            _time_from_proto(event, index, check=check) if event.HasField("event_time") else None
+        )
         attributes: Mapping[str, str] = _NO_ATTRIBUTES
         if event.attributes:
             attributes = dict(event.attributes)
@@ -118,7 +120,7 @@ def _events_from_proto(
         offered_hash = event.content_hash
         is_final = event.is_final
         if event.payload_dropped:
-            _check_dropped(event, index, check)
+            _check_dropped(event, index, check=check)
             computed_hash = offered_hash
         elif check.is_clean:
             computed_hash = content_hash(
@@ -144,7 +146,7 @@ def _events_from_proto(
     return events, wrong_hashes
 
 
-def _time_from_proto(event: SyncEvent, index: int, check: RequestCheck) -> int:
+def _time_from_proto(event: SyncEvent, index: int, *, check: RequestCheck) -> int:
     """Return the event's time as nanoseconds since 1970."""
     seconds, nanos = event.event_time.seconds, event.event_time.nanos
     total = seconds * NANOS_PER_SECOND + nanos
@@ -155,7 +157,7 @@ def _time_from_proto(event: SyncEvent, index: int, check: RequestCheck) -> int:
     return total
 
 
-def _check_dropped(event: SyncEvent, index: int, check: RequestCheck) -> None:
+def _check_dropped(event: SyncEvent, index: int, *, check: RequestCheck) -> None:
     """Require of an event without its payload that it has the hash, and no payload after all."""
     if len(event.content_hash) != HASH_BYTES:
         description = f"has {len(event.content_hash)} bytes; payload_dropped needs one of {HASH_BYTES}"
@@ -170,7 +172,7 @@ def attributes_to_text(attributes: Mapping[str, str]) -> str:
     return json.dumps(dict(pairs), ensure_ascii=False, separators=(",", ":"))
 
 
-def outcome_to_proto(project_id: str, run_id: str, outcome: PushOutcome) -> PushEventsResponse:
+def outcome_to_proto(project_id: str, run_id: str, *, outcome: PushOutcome) -> PushEventsResponse:
     """Return the response to a batch."""
     decision, head = outcome.decision, outcome.head
     response = PushEventsResponse(
@@ -204,7 +206,7 @@ def reconcile_from_proto(request: ReconcileRunsRequest, limits: Limits) -> Recon
     check.identifier("runtime_id", request.runtime_id)
     check.identifier("instance_id", request.instance_id)
     check.optional_identifier("known_hub_generation", request.known_hub_generation)
-    check.at_most("runs", len(request.runs), limits.reconcile_runs_max)
+    check.at_most("runs", len(request.runs), count_max=limits.reconcile_runs_max)
     check.refuse_violations()
     for index, run in enumerate(request.runs):
         check.identifier(f"runs[{index}].project_id", run.project_id)

@@ -54,7 +54,7 @@ def status_from_refusal(refusal: Refusal) -> status_pb2.Status:
     info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain=ERROR_DOMAIN)
     for key, value in refusal.metadata().items():
         info.metadata[key] = _cut(value)
-    return _status(STATUS_CODES[refusal.reason], str(refusal), [info, *_details(refusal)])
+    return _status(STATUS_CODES[refusal.reason], str(refusal), details=[info, *_details(refusal)])
 
 
 def status_of_fault(reference: Reference) -> status_pb2.Status:
@@ -62,7 +62,7 @@ def status_of_fault(reference: Reference) -> status_pb2.Status:
     info = error_details_pb2.ErrorInfo(reason=INTERNAL_REASON, domain=ERROR_DOMAIN)
     info.metadata["reference"] = reference
     sentence = f"something is wrong inside the hub; its log has the details under {reference}"
-    return _status(grpc.StatusCode.INTERNAL, sentence, [info])
+    return _status(grpc.StatusCode.INTERNAL, sentence, details=[info])
 
 
 def grpc_status(status: status_pb2.Status) -> grpc.Status:
@@ -90,7 +90,7 @@ def _details(refusal: Refusal) -> list[Message]:
     return details
 
 
-def _status(code: grpc.StatusCode, sentence: str, details: list[Message]) -> status_pb2.Status:
+def _status(code: grpc.StatusCode, sentence: str, *, details: list[Message]) -> status_pb2.Status:
     """Return a status; what makes it too large is left out, from the end."""
     status = status_pb2.Status(code=code.value[0], message=_cut(sentence))
     for detail in details:

@@ -81,7 +81,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = (handler, guarded_handler(handler, method, self._guard))
+            known = (handler, guarded_handler(handler, method, guard=self._guard))
             self._wrapped[method] = known
         return cast("MethodHandler[Request, Response]", known[1])
 
@@ -110,18 +110,18 @@ class CallGuard:
 
 
 def guarded_handler(
-    handler: "MethodHandler[Request, Response]", method: str, guard: CallGuard
+    handler: "MethodHandler[Request, Response]", method: str, *, guard: CallGuard
 ) -> "MethodHandler[Request, Response]":
     """Return a handler that does the same, but lets out only statuses."""
     guarded = _GuardedHandler(handler, guard, method)
     if handler.request_streaming and handler.response_streaming:
-        guarded.stream_stream = _guard_stream(handler.stream_stream, guard, method)
+        guarded.stream_stream = _guard_stream(handler.stream_stream, guard, method=method)
     elif handler.request_streaming:
-        guarded.stream_unary = _guard_unary(handler.stream_unary, guard, method)
+        guarded.stream_unary = _guard_unary(handler.stream_unary, guard, method=method)
     elif handler.response_streaming:
-        guarded.unary_stream = _guard_stream(handler.unary_stream, guard, method)
+        guarded.unary_stream = _guard_stream(handler.unary_stream, guard, method=method)
     else:
-        guarded.unary_unary = _guard_unary(handler.unary_unary, guard, method)
+        guarded.unary_unary = _guard_unary(handler.unary_unary, guard, method=method)
     return cast("MethodHandler[Request, Response]", guarded)
 
 
@@ -171,7 +171,7 @@ def _refusing_deserializer(deserializer: Deserializer[Request]) -> Deserializer[
     return deserialize
 
 
-def _guard_unary(behavior: object, guard: CallGuard, method: str) -> object:
+def _guard_unary(behavior: object, guard: CallGuard, *, method: str) -> object:
     """Guard a handler with one response."""
     answer = cast("Callable[[Request, Context[Request, Response]], Awaitable[Response]]", behavior)
 
@@ -186,7 +186,7 @@ def _guard_unary(behavior: object, guard: CallGuard, method: str) -> object:
     return guarded
 
 
-def _guard_stream(behavior: object, guard: CallGuard, method: str) -> object:
+def _guard_stream(behavior: object, guard: CallGuard, *, method: str) -> object:
     """Guard a handler with many responses, given as a generator or written by hand."""
     if inspect.isasyncgenfunction(behavior):
         generate = cast("Callable[[Request, Context[Request, Response]], AsyncIterator[Response]]", behavior)

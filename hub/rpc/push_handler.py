@@ -178,7 +178,7 @@ class _PushStream:
         if isinstance(answer, Refusal):
             raise answer
         outcome = await answer.future
-        await self._stream.write(outcome_to_proto(answer.project_id, answer.run_id, outcome))
+        await self._stream.write(outcome_to_proto(answer.project_id, answer.run_id, outcome=outcome))
 
 
 def _forget(answer: _Unanswered | Refusal | None) -> None:

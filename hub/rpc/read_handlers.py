@@ -238,7 +238,7 @@ def checked_scope(check: RequestCheck, project_id: str, *, run_id: str) -> Event
 
 def check_event_types(check: RequestCheck, event_types: Sequence[str], *, limits: Limits) -> None:
     """Note what is wrong with the event types that a request names."""
-    check.at_most("event_types", len(event_types), limits.filter_event_types_max)
+    check.at_most("event_types", len(event_types), count_max=limits.filter_event_types_max)
     if check.is_clean:
         for index, event_type in enumerate(event_types):
             check.event_type(f"event_types[{index}]", event_type)

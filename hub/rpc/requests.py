@@ -102,19 +102,23 @@ class RequestCheck:
         if value:
             self.hash(field, value)
 
-    def at_most(self, field: str, count: int, count_max: int) -> None:
+    def at_most(self, field: str, count: int, *, count_max: int) -> None:
         """Require a repeated field of at most so many entries."""
         if count > count_max:
             self.add(field, f"has {count} entries; at most {count_max} are allowed")
 
     def page_size(self, page_size: int) -> int:
         """Return how many entries a page shall have: the default for 0, larger than allowed lowered."""
-        return self._page_size(page_size, self._limits.page_entries_default, self._limits.page_entries_max)
+        return self._page_size(
+            page_size, self._limits.page_entries_default, largest=self._limits.page_entries_max
+        )
 
     def event_page_size(self, page_size: int) -> int:
         """Return how many events a page shall have, like ``page_size``."""
         limits = self._limits
-        return self._page_size(page_size, limits.event_page_entries_default, limits.event_page_entries_max)
+        return self._page_size(
+            page_size, limits.event_page_entries_default, largest=limits.event_page_entries_max
+        )
 
     def text_page_key(self, request: Message, page_token: str, *, count: int) -> tuple[str, ...] | None:
         """Return the key of so many texts that a page token of this request holds, None without token."""
@@ -137,7 +141,7 @@ class RequestCheck:
             return None
         return key[0]
 
-    def _page_size(self, page_size: int, default: int, largest: int) -> int:
+    def _page_size(self, page_size: int, default: int, *, largest: int) -> int:
         self.not_negative("page_size", page_size)
         return min(page_size, largest) if page_size > 0 else default
 

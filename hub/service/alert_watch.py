@@ -67,7 +67,9 @@ class AlertWatches:
         await self._alert_book.flush(self._writer)
         hub_project = caller.hub_project
         await self._writer.call(
-            lambda transaction, now_nanos: transaction.acknowledge_alert(hub_project, alert_id, now_nanos)
+            lambda transaction, now_nanos: transaction.acknowledge_alert(
+                hub_project, alert_id, now_nanos=now_nanos
+            )
         )
         alert = await self._readers.call(lambda transaction: transaction.alert(hub_project, alert_id))
         if alert is None:

@@ -87,15 +87,19 @@ class Ingest:
                     alert_book=self._alert_book,
                 )
             outcome, owner = apply_batch(
-                transaction, caller.hub_project, batch, now_nanos=now_nanos, receive_nanos=self._wall_nanos()
+                transaction,
+                caller.hub_project,
+                batch=batch,
+                now_nanos=now_nanos,
+                receive_nanos=self._wall_nanos(),
             )
-            self._observe(caller, batch, outcome.decision, owner)
+            self._observe(caller, batch, decision=outcome.decision, owner=owner)
             return outcome
 
         return ingest
 
     def _observe(
-        self, caller: Caller, batch: PushBatch, decision: BatchDecision, owner: HubProject | None
+        self, caller: Caller, batch: PushBatch, *, decision: BatchDecision, owner: HubProject | None
     ) -> None:
         """Count what was decided, and what is to be alerted."""
         conflicts: dict[str, int] = {}
@@ -114,8 +118,8 @@ class Ingest:
 def apply_batch(
     transaction: WriteTransaction,
     hub_project: HubProject,
-    batch: PushBatch,
     *,
+    batch: PushBatch,
     now_nanos: int,
     receive_nanos: int,
 ) -> tuple[PushOutcome, HubProject | None]:
@@ -127,20 +131,22 @@ def apply_batch(
     if stored_head is not None and stored_head.home_runtime_id != batch.runtime_id:
         return PushOutcome(refuse_whole(batch, ConflictReason.HOME_RUNTIME_MISMATCH), None), owner
     head = stored_head or head_of_new_run(batch.project_id, batch.run_id, home_runtime_id=batch.runtime_id)
-    decision = _decide(transaction, head, batch)
+    decision = _decide(transaction, head, batch=batch)
     if not decision.accepted and not decision.filled:
         return PushOutcome(decision, head), owner
     # Only an accepted event binds: the project to its hub project, the run to its runtime.
     if owner is None:
-        transaction.bind_project(hub_project, batch.project_id, now_nanos)
+        transaction.bind_project(hub_project, batch.project_id, now_nanos=now_nanos)
     if stored_head is None:
-        head = transaction.create_run(hub_project, head, receive_nanos)
+        head = transaction.create_run(hub_project, head, receive_nanos=receive_nanos)
     transaction.store_events(hub_project, head, events=decision.accepted, receive_nanos=receive_nanos)
     if decision.filled:
         transaction.fill_events(head, decision.filled)
     after = decision.head
     if after is None:
-        after = advanced_head(head, decision, transaction.stored_hashes_after(head, head.cursor))
+        after = advanced_head(
+            head, decision, stored_beyond=transaction.stored_hashes_after(head, head.cursor)
+        )
     elif after.run_key is None:
         after = _with_key(after, head)
     transaction.save_run_head(after, receive_nanos)
@@ -175,7 +181,7 @@ def check_instance(
     return standing
 
 
-def _decide(transaction: WriteTransaction, head: RunHead, batch: PushBatch) -> BatchDecision:
+def _decide(transaction: WriteTransaction, head: RunHead, *, batch: PushBatch) -> BatchDecision:
     """Decide a batch: at once where it plainly goes on, else by the rows one by one."""
     if continues_plainly(head, batch):
         return decide_plainly(head, batch)
@@ -184,7 +190,7 @@ def _decide(transaction: WriteTransaction, head: RunHead, batch: PushBatch) -> B
     stored = {}
     if head.run_key is not None:
         stored = transaction.stored_contents(head, [event.sequence for event in batch.events])
-    return decide_batch(head, batch, stored)
+    return decide_batch(head, batch, stored=stored)
 
 
 def _with_key(after: RunHead, head: RunHead) -> RunHead:

@@ -22,7 +22,7 @@ class Projects:
         def command(transaction: WriteTransaction, now_nanos: int) -> Project:
             owner = transaction.project_owner(project_id)
             if owner is None:
-                transaction.bind_project(caller.hub_project, project_id, now_nanos)
+                transaction.bind_project(caller.hub_project, project_id, now_nanos=now_nanos)
             elif owner != caller.hub_project:
                 raise PermissionDenied(project_id)
             return _existing(transaction, project_id)

@@ -165,7 +165,7 @@ class Writer:
             return len(group)
         self._hook.after_commit()
         self._instruments.group_committed(commands=len(group), seconds=self._monotonic_seconds() - begin)
-        self._dispatch(lambda: self._deliver(group, outcomes, changes))
+        self._dispatch(lambda: self._deliver(group, outcomes, changes=changes))
         return len(group)
 
     def _take_group(self) -> list[_Queued]:
@@ -208,9 +208,11 @@ class Writer:
             log.error("group_failed", exc_info=error)
             told = StorageUnavailable()
         outcomes: list[Done[object]] = [Done(None, told) for _ in group]
-        self._dispatch(lambda: self._deliver(group, outcomes, None))
+        self._dispatch(lambda: self._deliver(group, outcomes, changes=None))
 
-    def _deliver(self, group: list[_Queued], outcomes: list[Done[object]], changes: Changes | None) -> None:
+    def _deliver(
+        self, group: list[_Queued], outcomes: list[Done[object]], *, changes: Changes | None
+    ) -> None:
         if changes is not None:
             self._on_commit(changes)
         for queued, outcome in zip(group, outcomes, strict=True):

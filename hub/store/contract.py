@@ -70,7 +70,7 @@ class WriteTransaction(Protocol):
     def project_owner(self, project_id: ProjectId) -> HubProject | None:
         """Return the hub project that a project belongs to, None where nobody has it."""
 
-    def bind_project(self, hub_project: HubProject, project_id: ProjectId, now_nanos: int) -> None:
+    def bind_project(self, hub_project: HubProject, project_id: ProjectId, *, now_nanos: int) -> None:
         """Bind a project that nobody has."""
 
     def release_project(self, project_id: ProjectId) -> None:
@@ -84,7 +84,7 @@ class WriteTransaction(Protocol):
     def run_head(self, project_id: ProjectId, run_id: RunId) -> RunHead | None:
         """Return a run's head, None where nothing of it is stored."""
 
-    def create_run(self, hub_project: HubProject, head: RunHead, receive_nanos: int) -> RunHead:
+    def create_run(self, hub_project: HubProject, head: RunHead, *, receive_nanos: int) -> RunHead:
         """Store a run without events; its project must be bound. Returns the head with its key."""
 
     def save_run_head(self, head: RunHead, receive_nanos: int) -> None:
@@ -143,7 +143,7 @@ class WriteTransaction(Protocol):
         Past ``rows_max`` alerts of a hub project, one overflow row a reason counts what is new.
         """
 
-    def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, now_nanos: int) -> bool:
+    def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, *, now_nanos: int) -> bool:
         """Mark an alert as seen; return whether it was open."""
 
 

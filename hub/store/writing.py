@@ -167,7 +167,7 @@ class SqlWriteSession:
             self._owners.put(project_id, owner)
         return owner
 
-    def bind_project(self, hub_project: HubProject, project_id: ProjectId, now_nanos: int) -> None:
+    def bind_project(self, hub_project: HubProject, project_id: ProjectId, *, now_nanos: int) -> None:
         """Bind a project."""
         hub_project_key, _ = self._tenant_for_writing(hub_project)
         self._sql.run("bind_project", (project_id, hub_project_key, now_nanos))
@@ -202,7 +202,7 @@ class SqlWriteSession:
             self._heads.put((project_id, run_id), head)
         return head
 
-    def create_run(self, hub_project: HubProject, head: RunHead, receive_nanos: int) -> RunHead:
+    def create_run(self, hub_project: HubProject, head: RunHead, *, receive_nanos: int) -> RunHead:
         """Store a new run."""
         hub_project_key, _ = self._tenant_for_writing(hub_project)
         row = self._first(
@@ -435,7 +435,7 @@ class SqlWriteSession:
         parameters = (hub_project_key, key.reason, key.project_id, key.run_id, key.runtime_id)
         return cast("tuple[int, int, int, str] | None", self._first("load_alert", parameters))
 
-    def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, now_nanos: int) -> bool:
+    def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, *, now_nanos: int) -> bool:
         """Mark an alert as seen."""
         tenant = self._tenant(hub_project)
         if tenant is None:

@@ -48,7 +48,7 @@ HASH_BYTES: Final = 32
 
 # --- identifiers ------------------------------------------------------------------------------------
 
-CONTROL_CODE_POINTS: Final = frozenset([*range(0x00, 0x20), *range(0x7F, 0xA0), 0x2028, 0x2029])
+CONTROL_CODE_POINTS: Final = frozenset([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029])
 """Code points that may stand nowhere in an identifier: C0, DEL, C1, line and paragraph separator."""
 EDGE_WHITE_SPACE_CODE_POINTS: Final = frozenset(
     [0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000]

@@ -152,7 +152,7 @@ class PushCore:
         if last_sequence <= acknowledged_sequence or self.is_held(run.project_id):
             return []
         self._forget(run)
-        return self._track(run, acknowledged_sequence, last_sequence, now)
+        return self._track(run, acknowledged_sequence, last=last_sequence, now=now)
 
     def log_advanced(
         self, run: RunKey, *, acknowledged_sequence: int, last_sequence: int, now: float
@@ -168,7 +168,7 @@ class PushCore:
             return self._pump(now)
         if last_sequence <= acknowledged_sequence or self.is_held(run.project_id):
             return []
-        return self._track(run, acknowledged_sequence, last_sequence, now)
+        return self._track(run, acknowledged_sequence, last=last_sequence, now=now)
 
     def leave_out(self) -> None:
         """There are more unsynced runs than have room: ``RescanRuns`` asks for them later."""
@@ -210,7 +210,7 @@ class PushCore:
             self._in_flight[0].sent_at = now
         if answer.retry_delay_seconds > 0:
             self._paused_until = now + min(answer.retry_delay_seconds, self._bounds.retry_delay_seconds_max)
-        outputs = [] if run.is_gone else self._decide_answer(run, batch, answer, now)
+        outputs = [] if run.is_gone else self._decide_answer(run, batch, answer=answer, now=now)
         return outputs + self._pump(now)
 
     def batch_refused(self, run: RunKey | None, *, reason: str, detail: str) -> list[Output]:
@@ -286,11 +286,15 @@ class PushCore:
         """One at a time after a size refusal, so that the next one tells which batch it is about."""
         return self._bounds.in_flight_max if self._bytes_ceiling >= self._bounds.batch_bytes_max else 1
 
-    def _decide_answer(self, run: _Run, batch: Batch, answer: PushAnswer, now: float) -> list[Output]:
+    def _decide_answer(self, run: _Run, batch: Batch, *, answer: PushAnswer, now: float) -> list[Output]:
         if answer.conflicts:
             first = answer.conflicts[0]
             return self._quarantine(
-                run, first.reason, f"the hub refused sequence {first.sequence}", first.sequence, answer
+                run,
+                first.reason,
+                detail=f"the hub refused sequence {first.sequence}",
+                sequence=first.sequence,
+                answer=answer,
             )
         if answer.go_back:
             return self.setback(run.key, now=now)
@@ -298,14 +302,14 @@ class PushCore:
             return [EndStream("the hub's answer does not add up to the batch")]
         if answer.cursor < batch.last_sequence:
             return self.setback(run.key, now=now)
-        known = self._chain_hash_of(run, batch, answer.cursor)
+        known = self._chain_hash_of(run, batch, sequence=answer.cursor)
         if known is not None and known != answer.chain_hash:
             return self._quarantine(
                 run,
                 REASON_HISTORY_DIVERGED,
-                f"the hub's chain hash at sequence {answer.cursor} is not the log's",
-                answer.cursor,
-                answer,
+                detail=f"the hub's chain hash at sequence {answer.cursor} is not the log's",
+                sequence=answer.cursor,
+                answer=answer,
             )
         self._setbacks.pop(run.key, None)
         self._bytes_ceiling = min(self._bytes_ceiling * 2, self._bounds.batch_bytes_max)
@@ -317,7 +321,7 @@ class PushCore:
             self._forget(run.key)
         return outputs
 
-    def _chain_hash_of(self, run: _Run, batch: Batch, sequence: int) -> bytes | None:
+    def _chain_hash_of(self, run: _Run, batch: Batch, *, sequence: int) -> bytes | None:
         """The own chain hash at a sequence that this answer may speak of, None where it is not at hand.
 
         Beyond the batch it is known where a later batch in flight ends there. Elsewhere the batch
@@ -331,12 +335,12 @@ class PushCore:
         return None
 
     def _quarantine(
-        self, run: _Run, reason: str, detail: str, sequence: int, answer: PushAnswer
+        self, run: _Run, reason: str, *, detail: str, sequence: int, answer: PushAnswer
     ) -> list[Output]:
         self.forget(run.key)
         return [QuarantineRun(run.key, reason, detail, sequence, answer.cursor, answer.chain_hash)]
 
-    def _track(self, key: RunKey, acknowledged: int, last: int, now: float) -> list[Output]:
+    def _track(self, key: RunKey, acknowledged: int, *, last: int, now: float) -> list[Output]:
         if not self.has_room:
             self._left_out = True
             return []

@@ -74,7 +74,7 @@ class PushSender:
 
 
 def encode_batch(
-    sender: PushSender, run: RunKey, events: Sequence[LogEvent], *, previous_chain_hash: bytes
+    sender: PushSender, run: RunKey, *, events: Sequence[LogEvent], previous_chain_hash: bytes
 ) -> Batch:
     """Return consecutive events of a run as a batch whose message is ready for the wire."""
     request = sync_service_pb2.PushEventsRequest(

@@ -191,11 +191,11 @@ class Link:
             wall_clock_nanos=self._wall_clock_nanos,
             program_log=self._program_log,
         )
-        session = self._new_session(connection, reconciler, sender, facts)
+        session = self._new_session(connection, reconciler, sender=sender, facts=facts)
         return session, facts.hub_generation != memory.hub_generation
 
     def _new_session(
-        self, connection: HubConnection, reconciler: Reconciler, sender: PushSender, facts: HubFacts
+        self, connection: HubConnection, reconciler: Reconciler, *, sender: PushSender, facts: HubFacts
     ) -> PushSession:
         return PushSession(
             connection,

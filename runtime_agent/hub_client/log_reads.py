@@ -27,7 +27,7 @@ def read_batch(reader: EventLogReader, *, request: ReadBatch, sender: PushSender
         return None
     if chain_hash_after(previous, (events[0].content_hash,)) != events[0].chain_hash:
         return None  # the run was dropped and begun again between the two reads
-    return encode_batch(sender, run, events, previous_chain_hash=previous)
+    return encode_batch(sender, run, events=events, previous_chain_hash=previous)
 
 
 def list_runs(reader: EventLogReader, *, after: RunKey | None, limit: int) -> tuple[RunState, ...]:

@@ -117,7 +117,7 @@ class Reconciler:
         outcomes: list[ReconcileOutcome] = []
         moved: list[Acknowledgement] = []
         for state, view, decision in decided:
-            outcome = await self._carry_out(state, view, decision)
+            outcome = await self._carry_out(state, view, decision=decision)
             outcomes.append(outcome)
             if (
                 isinstance(outcome, PushRun)
@@ -180,7 +180,7 @@ class Reconciler:
     # --- one run -----------------------------------------------------------------------------------
 
     async def _carry_out(
-        self, state: RunState, view: ReconciledRun, decision: ReconcileDecision
+        self, state: RunState, view: ReconciledRun, *, decision: ReconcileDecision
     ) -> ReconcileOutcome:
         if isinstance(decision, ProbeAbove):
             decision = await self._probe(state, view)
@@ -217,13 +217,13 @@ class Reconciler:
         if isinstance(held, Diverge):
             return await self._diverge(state.run, held)
         if held is not None:
-            return await self._take_in(state, [held], view)
+            return await self._take_in(state, [held], view=view)
         after = state.last_sequence
         while after < view.cursor:
-            page = await self._page(state.run, after, view.cursor)
+            page = await self._page(state.run, after, through_sequence=view.cursor)
             if not page:
                 return AgainRun(state.run)
-            outcome = await self._take_in(state, [page], view)
+            outcome = await self._take_in(state, [page], view=view)
             if isinstance(outcome, AgainRun):
                 return outcome
             after = page[-1].sequence
@@ -237,7 +237,7 @@ class Reconciler:
         held_bytes = 0
         progress = FetchProgress(state.last_sequence, state.chain_hash)
         while progress.sequence < view.cursor:
-            page = await self._page(state.run, progress.sequence, view.cursor)
+            page = await self._page(state.run, progress.sequence, through_sequence=view.cursor)
             folded = fold_fetched(view, page, progress=progress)
             if isinstance(folded, Diverge):
                 return folded
@@ -249,14 +249,14 @@ class Reconciler:
                 held = None
         return held
 
-    async def _page(self, run: RunKey, after_sequence: int, through_sequence: int) -> list[FetchedEvent]:
+    async def _page(self, run: RunKey, after_sequence: int, *, through_sequence: int) -> list[FetchedEvent]:
         events = await self._connection.fetch_events(
             self._sender, run, after_sequence=after_sequence, limit=limits.REPAIR_PAGE_EVENTS
         )
         return [event for event in events if event.sequence <= through_sequence]
 
     async def _take_in(
-        self, state: RunState, pages: Sequence[list[FetchedEvent]], view: ReconciledRun
+        self, state: RunState, pages: Sequence[list[FetchedEvent]], *, view: ReconciledRun
     ) -> ReconcileOutcome:
         run, now_nanos, taken = state.run, self._wall_clock_nanos(), state
         for page in pages:
@@ -264,7 +264,9 @@ class Reconciler:
             chain_hash = view.chain_hash if is_last else None
             try:
                 taken = await asyncio.wrap_future(
-                    self._log.call(partial(_take_in, run, page, chain_hash, now_nanos))
+                    self._log.call(
+                        partial(_take_in, run=run, page=page, chain_hash=chain_hash, now_nanos=now_nanos)
+                    )
                 )
             except TakeInRefusedError as error:
                 # A program appended meanwhile: what it wrote has the hub's sequences. The next
@@ -314,7 +316,7 @@ class Reconciler:
 
 
 def _take_in(
-    run: RunKey, page: list[FetchedEvent], chain_hash: bytes | None, now_nanos: int, log: EventLog
+    log: EventLog, *, run: RunKey, page: list[FetchedEvent], chain_hash: bytes | None, now_nanos: int
 ) -> RunState:
     return log.take_in(run, page, chain_hash=chain_hash, now_nanos=now_nanos)
 

@@ -29,12 +29,12 @@ class StoreWriter:
         transaction = session.begin()
         project, run, tenant = ProjectId(project_id), RunId(run_id), HubProject(hub_project)
         if transaction.project_owner(project) is None:
-            transaction.bind_project(tenant, project, WALL_NANOS)
+            transaction.bind_project(tenant, project, now_nanos=WALL_NANOS)
         head = transaction.run_head(project, run)
         if head is None:
             start = chain_hash_at_start(project_id, run_id)
             new = RunHead(None, project, run, RuntimeId(runtime_id), 0, start, 0, 0, None)
-            head = transaction.create_run(tenant, new, WALL_NANOS)
+            head = transaction.create_run(tenant, new, receive_nanos=WALL_NANOS)
         transaction.store_events(tenant, head, events=events, receive_nanos=WALL_NANOS)
         transaction.save_run_head(advanced(head, events), WALL_NANOS)
         return session.commit(WALL_NANOS)

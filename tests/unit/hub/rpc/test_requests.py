@@ -26,7 +26,7 @@ def test_a_request_that_keeps_the_bounds_is_not_refused() -> None:
     check.hash("chain_hash", bytes(32))
     check.optional_hash("content_hash", b"")
     check.not_negative("after_sequence", 0)
-    check.at_most("runs", 1_000, 1_000)
+    check.at_most("runs", 1_000, count_max=1_000)
     check.refuse_violations()
     assert check.is_clean
 

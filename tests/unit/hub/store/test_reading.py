@@ -342,7 +342,7 @@ def test_an_acknowledged_alert_may_be_left_out(store: SqlStore) -> None:
     observe(store, Observation(AlertKey(HUB_PROJECT, AlertReason.HISTORY_LOST, "p", "r", "t"), 1, ()))
     with store.reading() as transaction:
         (alert,) = transaction.alerts(HUB_PROJECT, exclude_acknowledged=True, after=None, entries_max=10)
-    assert store.writing.begin().acknowledge_alert(HUB_PROJECT, AlertId(alert.alert_id), 5)
+    assert store.writing.begin().acknowledge_alert(HUB_PROJECT, AlertId(alert.alert_id), now_nanos=5)
     store.writing.commit(WALL_NANOS)
     with store.reading() as transaction:
         assert transaction.alerts(HUB_PROJECT, exclude_acknowledged=True, after=None, entries_max=10) == []

@@ -30,7 +30,7 @@ def test_a_batch_on_the_wire_has_every_field_of_its_events() -> None:
         event(7, event_time_nanos=-1, attributes={"k": "é"}),
         event(8, payload=None, is_final=True, content_hash=b"d" * 32, chain_hash=b"i" * 32),
     )
-    batch = encode_batch(SENDER, RUN, events, previous_chain_hash=b"g" * 32)
+    batch = encode_batch(SENDER, RUN, events=events, previous_chain_hash=b"g" * 32)
     request = PushEventsRequest.FromString(batch.message)
     ids = (
         request.hub_project,
@@ -56,7 +56,7 @@ def test_the_content_hash_that_is_sent_is_that_of_what_is_sent() -> None:
         for payload in (b"", b"\x00", b"text"):
             own = content_hash("t", nanos, is_final=False, attributes={}, payload=payload)
             logged = event(1, event_time_nanos=nanos, payload=payload, content_hash=own)
-            batch = encode_batch(SENDER, RUN, [logged], previous_chain_hash=b"")
+            batch = encode_batch(SENDER, RUN, events=[logged], previous_chain_hash=b"")
             (sent,) = PushEventsRequest.FromString(batch.message).events
             time_nanos = (
                 sent.event_time.seconds * 10**9 + sent.event_time.nanos
@@ -77,9 +77,9 @@ def test_an_event_takes_no_more_in_a_message_than_is_counted_for_it() -> None:
     largest = event(
         SEQUENCE_MAX, event_type="t" * 128, event_time_nanos=EVENT_TIME_NANOS_MIN, is_final=True, payload=b"x"
     )
-    empty = len(encode_batch(SENDER, RUN, [event(1)], previous_chain_hash=b"g" * 32).message)
-    one = len(encode_batch(SENDER, RUN, [largest], previous_chain_hash=b"g" * 32).message)
-    two = len(encode_batch(SENDER, RUN, [largest, largest], previous_chain_hash=b"g" * 32).message)
+    empty = len(encode_batch(SENDER, RUN, events=[event(1)], previous_chain_hash=b"g" * 32).message)
+    one = len(encode_batch(SENDER, RUN, events=[largest], previous_chain_hash=b"g" * 32).message)
+    two = len(encode_batch(SENDER, RUN, events=[largest, largest], previous_chain_hash=b"g" * 32).message)
     assert two - one <= EVENT_OVERHEAD_BYTES + 128 + 1
     assert empty <= SENDER.envelope_bytes(RUN) + EVENT_OVERHEAD_BYTES + 2
 
