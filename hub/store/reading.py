@@ -37,8 +37,8 @@ from hub.core.values import (
     RuntimeId,
     StoredEvent,
 )
+from hub.store.alert_rows import samples_from_json
 from hub.store.session import Row, Session, SqlValue
-from hub.store.writing import samples_from_json
 
 EVENT_BYTES_BESIDE_TEXTS = 128
 """What an event takes on the wire beside its ids, type, attributes and payload, at most, in bytes."""

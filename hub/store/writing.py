@@ -7,17 +7,13 @@ constraints of the schema decide.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
-from uuid import uuid4
 
-from hub.core.alert import Observation, merged_samples
+from hub.core.alert import Observation
 from hub.core.errors import LimitReached, StorageUnavailable
 from hub.core.ingest import StoredContent
 from hub.core.limits import Limits
 from hub.core.values import (
     AlertId,
-    AlertKey,
-    AlertReason,
-    AlertSample,
     EventContent,
     HubGeneration,
     HubProject,
@@ -29,6 +25,7 @@ from hub.core.values import (
     Runtime,
     RuntimeId,
 )
+from hub.store import alert_rows
 from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
 from hub.store.session import Parameters, Row, Session
@@ -401,74 +398,23 @@ class SqlWriteSession:
     ) -> None:
         """Count observations."""
         for observation in observations:
-            self._save_observation(observation, now_nanos, rows_max=rows_max, samples_max=samples_max)
-
-    def _save_observation(
-        self, observation: Observation, now_nanos: int, *, rows_max: int, samples_max: int
-    ) -> None:
-        hub_project = observation.key.hub_project
-        hub_project_key, _ = self._tenant_for_writing(hub_project)
-        known = self._load_alert(hub_project_key, observation.key)
-        count_row = cast("tuple[int, int]", self._first("count_alerts", (hub_project_key,)))
-        alert_count, newest_change = count_row
-        key = observation.key
-        # Each reason keeps a row free for what overflows, so the bound holds with those counted in.
-        if known is None and alert_count >= rows_max - len(AlertReason):
-            key = AlertKey(hub_project, key.reason, "", "", "")
-            known = self._load_alert(hub_project_key, key)
-        if known is None:
-            samples = samples_to_json(observation.samples[:samples_max])
-            identity = (hub_project_key, uuid4().hex, key.reason, key.project_id, key.run_id, key.runtime_id)
-            facts = (now_nanos, now_nanos, observation.count, samples, newest_change + 1)
-            self._sql.run("create_alert", identity + facts)
-        else:
-            alert_key, _, seen_count, samples_text = known
-            merged = merged_samples(
-                samples_from_json(samples_text), observation.samples, samples_max=samples_max
+            hub_project_key, _ = self._tenant_for_writing(observation.key.hub_project)
+            alert_rows.save_observation(
+                self._sql,
+                hub_project_key,
+                observation=observation,
+                now_nanos=now_nanos,
+                rows_max=rows_max,
+                samples_max=samples_max,
             )
-            count = min(seen_count + observation.count, SEQUENCE_MAX)
-            facts_again = (now_nanos, count, samples_to_json(merged), newest_change + 1, alert_key)
-            self._sql.run("count_alert_again", facts_again)
-        self._changes.alerts.add(hub_project)
-
-    def _load_alert(self, hub_project_key: int, key: AlertKey) -> tuple[int, int, int, str] | None:
-        parameters = (hub_project_key, key.reason, key.project_id, key.run_id, key.runtime_id)
-        return cast("tuple[int, int, int, str] | None", self._first("load_alert", parameters))
+            self._changes.alerts.add(observation.key.hub_project)
 
     def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, *, now_nanos: int) -> bool:
         """Mark an alert as seen."""
         tenant = self._tenant(hub_project)
         if tenant is None:
             return False
-        _, newest_change = cast("tuple[int, int]", self._first("count_alerts", (tenant[0],)))
-        self._sql.run("acknowledge_alert", (now_nanos, newest_change + 1, tenant[0], alert_id))
-        was_open = self._sql.changed_count() == 1
+        was_open = alert_rows.acknowledge_alert(self._sql, tenant[0], alert_id=alert_id, now_nanos=now_nanos)
         if was_open:
             self._changes.alerts.add(hub_project)
         return was_open
-
-
-def samples_to_json(samples: Sequence[AlertSample]) -> str:
-    """Return the samples of an alert as they are stored: a JSON array, hashes in hexadecimal."""
-    return json.dumps(
-        [
-            [
-                sample.sequence,
-                sample.last_sequence,
-                sample.stored_content_hash.hex(),
-                sample.offered_content_hash.hex(),
-                sample.peer,
-                sample.credential_name,
-            ]
-            for sample in samples
-        ],
-        ensure_ascii=False,
-    )
-
-
-def samples_from_json(text: str) -> tuple[AlertSample, ...]:
-    """Return the samples of an alert from what is stored."""
-    return tuple(
-        AlertSample(sequence, last, bytes.fromhex(stored), bytes.fromhex(offered), peer, name)
-        for sequence, last, stored, offered, peer, name in json.loads(text)
-    )

@@ -1,0 +1,89 @@
+"""Alerts as rows: how observations are counted in the store, and how samples are kept."""
+
+import json
+from collections.abc import Sequence
+from typing import cast
+from uuid import uuid4
+
+from hub.core.alert import Observation, merged_samples
+from hub.core.values import AlertId, AlertKey, AlertReason, AlertSample
+from hub.store.session import Session
+from synchub.contract import SEQUENCE_MAX
+
+
+def save_observation(
+    sql: Session,
+    hub_project_key: int,
+    *,
+    observation: Observation,
+    now_nanos: int,
+    rows_max: int,
+    samples_max: int,
+) -> None:
+    """Count an observation: a new alert, or one more of a known one, which is open again.
+
+    Past ``rows_max`` alerts of a hub project, one overflow row a reason counts what is new.
+    """
+    key = observation.key
+    known = _load_alert(sql, hub_project_key, key=key)
+    alert_count, newest_change = _count_alerts(sql, hub_project_key)
+    # Each reason keeps a row free for what overflows, so the bound holds with those counted in.
+    if known is None and alert_count >= rows_max - len(AlertReason):
+        key = AlertKey(key.hub_project, key.reason, "", "", "")
+        known = _load_alert(sql, hub_project_key, key=key)
+    if known is None:
+        samples = samples_to_json(observation.samples[:samples_max])
+        identity = (hub_project_key, uuid4().hex, key.reason, key.project_id, key.run_id, key.runtime_id)
+        facts = (now_nanos, now_nanos, observation.count, samples, newest_change + 1)
+        sql.run("create_alert", identity + facts)
+    else:
+        alert_key, _, seen_count, samples_text = known
+        merged = merged_samples(samples_from_json(samples_text), observation.samples, samples_max=samples_max)
+        count = min(seen_count + observation.count, SEQUENCE_MAX)
+        facts_again = (now_nanos, count, samples_to_json(merged), newest_change + 1, alert_key)
+        sql.run("count_alert_again", facts_again)
+
+
+def acknowledge_alert(sql: Session, hub_project_key: int, *, alert_id: AlertId, now_nanos: int) -> bool:
+    """Mark an alert as seen; return whether it was open."""
+    _, newest_change = _count_alerts(sql, hub_project_key)
+    sql.run("acknowledge_alert", (now_nanos, newest_change + 1, hub_project_key, alert_id))
+    return sql.changed_count() == 1
+
+
+def _count_alerts(sql: Session, hub_project_key: int) -> tuple[int, int]:
+    """Return how many alerts a hub project has, and the number of its newest change."""
+    return cast("tuple[int, int]", next(iter(sql.fetch("count_alerts", (hub_project_key,)))))
+
+
+def _load_alert(sql: Session, hub_project_key: int, *, key: AlertKey) -> tuple[int, int, int, str] | None:
+    """Return (key, first seen, count, samples) of an alert, None where there is none."""
+    parameters = (hub_project_key, key.reason, key.project_id, key.run_id, key.runtime_id)
+    rows = list(sql.fetch("load_alert", parameters))
+    return cast("tuple[int, int, int, str]", rows[0]) if rows else None
+
+
+def samples_to_json(samples: Sequence[AlertSample]) -> str:
+    """Return the samples of an alert as they are stored: a JSON array, hashes in hexadecimal."""
+    return json.dumps(
+        [
+            [
+                sample.sequence,
+                sample.last_sequence,
+                sample.stored_content_hash.hex(),
+                sample.offered_content_hash.hex(),
+                sample.peer,
+                sample.credential_name,
+            ]
+            for sample in samples
+        ],
+        ensure_ascii=False,
+    )
+
+
+def samples_from_json(text: str) -> tuple[AlertSample, ...]:
+    """Return the samples of an alert from what is stored."""
+    return tuple(
+        AlertSample(sequence, last, bytes.fromhex(stored), bytes.fromhex(offered), peer, name)
+        for sequence, last, stored, offered, peer, name in json.loads(text)
+    )
