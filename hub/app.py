@@ -218,6 +218,7 @@ class _Hub:
         background = [
             asyncio.create_task(self._presence.run(asyncio.sleep), name="presence"),
             asyncio.create_task(self._flush_alerts(), name="alerts"),
+            asyncio.create_task(self._streams.watch_writes(asyncio.sleep), name="writes"),
         ]
         serving_http = asyncio.create_task(http.serve(), name="http") if http is not None else None
         await server.start()

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from hub.core.ingest import PushBatch
 from hub.core.limits import Limits
 from hub.core.reconcile import ReconciledRun, RuntimeRun
@@ -46,7 +48,6 @@ from synchub.v1.sync_service_pb2 import (
     ReconciledRun as ReconciledRunProto,
 )
 
-_NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 _CONFLICTS_TO_PROTO: Final = {
     reason: ConflictReasonProto.Value(f"CONFLICT_REASON_{reason}") for reason in ConflictReason
 }
@@ -98,6 +99,7 @@ def _events_from_proto(
     wrong_hashes: dict[int, bytes] = {}
     payload_bytes_max = limits.payload_bytes_max
     checked_types: set[str] = set()
+    append = events.append
     for index, event in enumerate(request.events):
         sequence = event.sequence
         if sequence < 1:
@@ -111,34 +113,35 @@ def _events_from_proto(
             description = f"has {len(payload)} bytes; at most {payload_bytes_max} are allowed"
             check.add(f"events[{index}].payload", description)
         event_time_nanos = (
-            _time_from_proto(event, index, check=check) if event.HasField("event_time") else None
+            _time_from_proto(event.event_time, index, check=check) if event.HasField("event_time") else None
         )
-        attributes: Mapping[str, str] = _NO_ATTRIBUTES
-        if event.attributes:
-            attributes = dict(event.attributes)
+        attributes: Mapping[str, str] = event.attributes
+        attributes_text = None
+        if attributes:
+            attributes = dict(attributes)
             check.attributes(f"events[{index}].attributes", attributes)
+            attributes_text = attributes_to_text(attributes)
         offered_hash = event.content_hash
         is_final = event.is_final
+        kept_payload: bytes | None = payload
         if event.payload_dropped:
             _check_dropped(event, index, check=check)
-            computed_hash = offered_hash
-        elif check.is_clean:
+            kept_payload, computed_hash = None, offered_hash
+        else:
             computed_hash = content_hash(
                 event_type, event_time_nanos, is_final=is_final, attributes=attributes, payload=payload
             )
             if offered_hash and offered_hash != computed_hash:
                 wrong_hashes[index] = offered_hash
                 check.optional_hash(f"events[{index}].content_hash", offered_hash)
-        else:
-            continue  # the batch is refused anyway; what else is wrong is still collected
-        events.append(
+        append(
             EventContent(
                 sequence,
                 event_type,
                 event_time_nanos,
-                attributes_to_text(attributes) if attributes else None,
+                attributes_text,
                 is_final,
-                None if event.payload_dropped else payload,
+                kept_payload,
                 computed_hash,
             )
         )
@@ -146,15 +149,17 @@ def _events_from_proto(
     return events, wrong_hashes
 
 
-def _time_from_proto(event: SyncEvent, index: int, *, check: RequestCheck) -> int:
-    """Return the event's time as nanoseconds since 1970."""
-    seconds, nanos = event.event_time.seconds, event.event_time.nanos
-    total = seconds * NANOS_PER_SECOND + nanos
+def _time_from_proto(event_time: Timestamp, index: int, *, check: RequestCheck) -> int:
+    """Return a time as nanoseconds since 1970; 0 for one that is refused."""
+    nanos = event_time.nanos
+    total = event_time.seconds * NANOS_PER_SECOND + nanos
+    if 0 <= nanos < NANOS_PER_SECOND and EVENT_TIME_NANOS_MIN <= total <= EVENT_TIME_NANOS_MAX:
+        return total
     if not 0 <= nanos < NANOS_PER_SECOND:
         check.add(f"events[{index}].event_time", f"has {nanos} nanos; 0 to 999,999,999 are allowed")
-    elif not EVENT_TIME_NANOS_MIN <= total <= EVENT_TIME_NANOS_MAX:
+    else:
         check.add(f"events[{index}].event_time", "is not within 2^63 nanoseconds of 1970")
-    return total
+    return 0
 
 
 def _check_dropped(event: SyncEvent, index: int, *, check: RequestCheck) -> None:

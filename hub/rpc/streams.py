@@ -26,6 +26,8 @@ Context = grpc.aio.ServicerContext[Request, Response]
 
 CONNECTION_LOST: Final = (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError)
 """What gRPC raises from a read or write where the client is gone."""
+WRITES_CHECKED_SECONDS: Final = 1.0
+"""How often it is looked whether a write waits for too long."""
 STATUS_SECONDS_MAX: Final = 2.0
 """How long sending a status may take; it waits behind answers that the client does not read."""
 
@@ -42,6 +44,9 @@ class OpenStream(Protocol):
 
     def drain(self) -> None:
         """Answer what can still be answered, then end. Returns at once."""
+
+    def cut_if_unread(self, before_seconds: float) -> None:
+        """Give up a write that began before this moment of the loop's clock. Returns at once."""
 
 
 class OpenStreams:
@@ -88,6 +93,18 @@ class OpenStreams:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    async def watch_writes(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Cut the streams whose answers nobody reads, until cancelled.
+
+        One look at all of them now and then: a timer for each write would cost more than the write.
+        """
+        seconds_max = self.limits.unread_answer_seconds_max
+        while True:
+            await sleep(min(WRITES_CHECKED_SECONDS, seconds_max / 4))
+            before = asyncio.get_running_loop().time() - seconds_max
+            for stream in tuple(self._streams):
+                stream.cut_if_unread(before)
+
     async def drain(self, seconds_max: float) -> bool:
         """Take no new streams and ask all to end; return whether they did within that time."""
         self._is_draining = True
@@ -113,9 +130,12 @@ class BidirectionalStream(Generic[Request, Response]):
         "_first_message_seconds_max",
         "_first_message_timer",
         "_half_closed",
+        "_is_cut",
         "_method",
         "_open_streams",
+        "_write_begin_seconds",
         "_write_lock",
+        "_writing",
         "farewell",
         "on_drain",
     )
@@ -139,6 +159,9 @@ class BidirectionalStream(Generic[Request, Response]):
         self._error_response = error_response
         self._half_closed = asyncio.Event()
         self._write_lock = asyncio.Lock()
+        self._writing: asyncio.Task[object] | None = None
+        self._write_begin_seconds = 0.0
+        self._is_cut = False
         self._ending: asyncio.Task[None] | None = None
         self._first_message_seconds_max = first_message_seconds_max
         self._first_message_timer: asyncio.TimerHandle | None = None
@@ -220,8 +243,25 @@ class BidirectionalStream(Generic[Request, Response]):
         ``CONNECTION_LOST`` where it is gone.
         """
         async with self._write_lock:
-            limits = self._open_streams.limits
-            await write_answer(self._context, response, limits=limits)
+            task = asyncio.current_task()
+            self._write_begin_seconds = asyncio.get_running_loop().time()
+            self._writing = task
+            try:
+                await self._context.write(response)
+            except asyncio.CancelledError as error:
+                # Like asyncio.timeout does: the cancellation was ours, unless somebody else's came too.
+                if self._is_cut and task is not None and task.uncancel() == 0:
+                    seconds_max = self._open_streams.limits.unread_answer_seconds_max
+                    raise LimitReached("unread_answer_seconds_max", ceil(seconds_max)) from error
+                raise
+            finally:
+                self._writing = None
+
+    def cut_if_unread(self, before_seconds: float) -> None:
+        """Give up a write that the client has not made room for since then."""
+        if self._writing is not None and self._write_begin_seconds < before_seconds and not self._is_cut:
+            self._is_cut = True
+            self._writing.cancel()
 
     def write_soon(self, response: Response) -> None:
         """Write a response as soon as it may be, without waiting; it is left out where it cannot be."""
@@ -301,6 +341,9 @@ class WatchStream:
         # Like asyncio.timeout does: the cancellation was ours, unless somebody else's came too.
         if is_ours and self._task is not None and self._task.uncancel() == 0:
             raise HubStopping from error
+
+    def cut_if_unread(self, before_seconds: float) -> None:
+        """Do nothing: ``write_answer`` has a timer of its own."""
 
     def drain(self) -> None:
         """Interrupt the body."""

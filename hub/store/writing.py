@@ -31,6 +31,9 @@ from hub.store.contract import Changes
 from hub.store.session import Parameters, Row, Session
 from synchub.contract import SEQUENCE_MAX
 
+# One encoder for all: json.dumps makes one at each call, and presence is written for thousands.
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
+
 
 class SqlWriteSession:
     """The writing connection with its caches; see ``WriteSession`` and ``WriteTransaction``."""
@@ -380,8 +383,8 @@ class SqlWriteSession:
                 runtime.host,
                 runtime.pid,
                 runtime.version,
-                json.dumps(dict(runtime.labels), ensure_ascii=False),
-                json.dumps(runtime.active_runs, ensure_ascii=False),
+                _to_json(runtime.labels),
+                _to_json(runtime.active_runs),
                 runtime.unsynced_event_count,
                 hub_project_key,
                 runtime.runtime_id,

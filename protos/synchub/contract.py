@@ -8,6 +8,7 @@ Nothing in here talks to a network, a disk or a clock.
 
 import struct
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -120,10 +121,12 @@ def attributes_fault(
 # --- hashes -----------------------------------------------------------------------------------------
 
 _pack_length = struct.Struct(">I").pack
-_pack_time = struct.Struct(">Iq").pack
-_NO_TIME: Final = _pack_length(0)
-_NOT_FINAL: Final = _pack_length(1) + b"\x00"
-_FINAL: Final = _pack_length(1) + b"\x01"
+# Time, final and the length of what follows, each part behind its own length, in one step.
+_pack_timed = struct.Struct(">IqIBI").pack
+_pack_timeless = struct.Struct(">IIBI").pack
+_pack_timed_final = struct.Struct(">IqIB").pack
+_pack_timeless_final = struct.Struct(">IIB").pack
+_TYPE_PARTS_CACHED_MAX: Final = 1024
 
 
 def length_prefixed(part: bytes) -> bytes:
@@ -146,17 +149,25 @@ def content_hash(
     0 where there is none; one byte, 1 if final, else 0; the attributes sorted by the bytes of their
     keys, as key, value, key, value …; last the payload. An absent and an empty payload are equal.
     """
-    type_bytes = event_type.encode()
-    head = (
-        _pack_length(len(type_bytes))
-        + type_bytes
-        + (_NO_TIME if event_time_nanos is None else _pack_time(8, event_time_nanos))
-        + (_FINAL if is_final else _NOT_FINAL)
-    )
-    if attributes:
-        encoded = sorted((key.encode(), value.encode()) for key, value in attributes.items())
-        head += b"".join(length_prefixed(key) + length_prefixed(value) for key, value in encoded)
-    return sha256(head + _pack_length(len(payload)) + payload).digest()
+    if not attributes:
+        if event_time_nanos is None:
+            middle = _pack_timeless(0, 1, is_final, len(payload))
+        else:
+            middle = _pack_timed(8, event_time_nanos, 1, is_final, len(payload))
+        return sha256(_type_part(event_type) + middle + payload).digest()
+    if event_time_nanos is None:
+        middle = _pack_timeless_final(0, 1, is_final)
+    else:
+        middle = _pack_timed_final(8, event_time_nanos, 1, is_final)
+    encoded = sorted((key.encode(), value.encode()) for key, value in attributes.items())
+    middle += b"".join(length_prefixed(key) + length_prefixed(value) for key, value in encoded)
+    return sha256(_type_part(event_type) + middle + length_prefixed(payload)).digest()
+
+
+@lru_cache(maxsize=_TYPE_PARTS_CACHED_MAX)
+def _type_part(event_type: str) -> bytes:
+    """Return the first part of what is hashed; a run has few types and many events."""
+    return length_prefixed(event_type.encode())
 
 
 def chain_hash_at_start(project_id: str, run_id: str) -> bytes:
