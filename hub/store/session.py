@@ -56,6 +56,14 @@ class Session(Protocol):
     def run_many(self, statement: str, rows: Iterable[Sequence[SqlValue]]) -> None:
         """Run the named statement once for each row of parameters."""
 
+    def run_bulk(
+        self, statement: str, shared: Sequence[SqlValue], *, rows: Sequence[Sequence[SqlValue]]
+    ) -> None:
+        """Insert rows by the named bulk statement, in the engine's fastest way, in their order.
+
+        ``shared`` are the values that all rows share; the engine's file says which a row begins with.
+        """
+
     def changed_count(self) -> int:
         """Return how many rows the last writing statement changed."""
 

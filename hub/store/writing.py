@@ -264,33 +264,8 @@ class SqlWriteSession:
         new_head_position = head_position + len(events)
         if new_head_position > SEQUENCE_MAX:
             raise LimitReached("position", SEQUENCE_MAX)
-        run_key = head.run_key
-        rows = [
-            (
-                run_key,
-                sequence,
-                hub_project_key,
-                position,
-                receive_nanos,
-                event_type,
-                event_time_nanos,
-                attributes,
-                is_final,
-                payload,
-                content_hash,
-                payload is None,
-            )
-            for position, (
-                sequence,
-                event_type,
-                event_time_nanos,
-                attributes,
-                is_final,
-                payload,
-                content_hash,
-            ) in enumerate(events, head_position + 1)
-        ]
-        self._sql.run_many("store_event", rows)
+        shared = (head.run_key, hub_project_key, head_position, receive_nanos)
+        self._sql.run_bulk("store_events", shared, rows=events)
         self._sql.run("save_head_position", (new_head_position, hub_project_key))
         self._tenants.put(hub_project, (hub_project_key, new_head_position))
         self._changes.previous_positions.setdefault(hub_project, head_position)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import cast
 
 import apsw
@@ -14,6 +15,11 @@ log = structlog.get_logger(__name__)
 
 ConnectionFactory = Callable[[], apsw.Connection]
 """Opens a connection with all its pragmas; tests give one whose file system loses power."""
+
+BULK_ROWS_MAX = 32
+"""Rows of one bulk statement; measured here as the fastest, half again as fast as row by row."""
+BULK_POSITION_INDEX = 2
+"""Where among the shared values of a bulk statement stands the position before its first row."""
 
 UNAVAILABLE = (
     apsw.FullError,
@@ -47,6 +53,7 @@ class SqliteSession:
         """Take over an open connection."""
         self._connection = connection
         self._statements = statements
+        self._bulk_statements: dict[tuple[str, int], str] = {}
 
     def begin_writing(self) -> None:
         """Begin IMMEDIATE: a read upgraded to a write would fail at once, whatever the timeout."""
@@ -104,6 +111,35 @@ class SqliteSession:
             self._connection.executemany(self._statements[statement], rows)
         except UNAVAILABLE as error:
             raise unavailable(error, during=statement) from error
+
+    def run_bulk(
+        self, statement: str, shared: Sequence[SqlValue], *, rows: Sequence[Sequence[SqlValue]]
+    ) -> None:
+        """Insert rows, many by one step of SQLite: it gives up Python's lock around each step."""
+        position_index = BULK_POSITION_INDEX
+        try:
+            for first in range(0, len(rows), BULK_ROWS_MAX):
+                chunk = rows[first : first + BULK_ROWS_MAX]
+                before = list(shared)
+                before[position_index] = cast("int", shared[position_index]) + first
+                sql = self._bulk_sql(statement, len(chunk), columns=len(chunk[0]), shared=len(shared))
+                self._connection.execute(sql, [*before, *chain.from_iterable(chunk)])
+        except UNAVAILABLE as error:
+            raise unavailable(error, during=statement) from error
+
+    def _bulk_sql(self, statement: str, row_count: int, *, columns: int, shared: int) -> str:
+        """Return a bulk statement for so many rows; made once for each number of rows."""
+        sql = self._bulk_statements.get((statement, row_count))
+        if sql is None:
+            row = self._statements[f"{statement}_row"]
+            texts = []
+            for number in range(row_count):
+                begin = shared + number * columns + 1
+                own = [f"?{parameter}" for parameter in range(begin, begin + columns)]
+                texts.append(row.format(*own, number=number + 1))
+            sql = f"{self._statements[statement]} {', '.join(texts)}"
+            self._bulk_statements[statement, row_count] = sql
+        return sql
 
     def changed_count(self) -> int:
         """Return how many rows the last statement changed."""

@@ -72,12 +72,17 @@ UPDATE run SET cursor = :cursor, chain_hash = :chain_hash, highest_sequence = :h
                last_receive_nanos = max(last_receive_nanos, :receive_nanos)
 WHERE run_key = :run_key;
 
--- name: store_event
--- One event, once: the unique key makes twice impossible.
+-- name: store_events
+-- Events of one run, each once: the unique keys make twice impossible. A bulk statement: one row of
+-- store_events_row follows for each event.
 INSERT INTO event (run_key, sequence, hub_project_key, position, receive_nanos, event_type,
                    event_time_nanos, attributes, is_final, payload, content_hash, was_pushed_dropped)
-VALUES (:run_key, :sequence, :hub_project_key, :position, :receive_nanos, :event_type,
-        :event_time_nanos, :attributes, :is_final, :payload, :content_hash, :was_pushed_dropped);
+VALUES;
+
+-- name: store_events_row
+-- Shared: ?1 run, ?2 hub project, ?3 position before the first row, ?4 receive time. A row's own:
+-- {0} sequence, {1} type, {2} time, {3} attributes, {4} final, {5} payload, {6} content hash.
+(?1, {0}, ?2, ?3 + {number}, ?4, {1}, {2}, {3}, {4}, {5}, {6}, {5} IS NULL);
 
 -- name: fill_event
 -- The content of an event that was pushed as dropped, known now; its position stays.
