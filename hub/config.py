@@ -208,9 +208,10 @@ def _settings_class(file: str | None) -> type[_Settings]:
         """The settings, also from this file."""
 
         @classmethod
-        def settings_customise_sources(
+        def settings_customise_sources(  # type: ignore[override]  # it is called by keywords
             cls,
             settings_cls: type[BaseSettings],
+            *,
             init_settings: PydanticBaseSettingsSource,
             env_settings: PydanticBaseSettingsSource,
             dotenv_settings: PydanticBaseSettingsSource,

@@ -17,6 +17,7 @@ EXAMPLES = """Examples:
 
 
 def serve(
+    *,
     db: Annotated[
         str | None,
         typer.Option(

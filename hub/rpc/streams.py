@@ -131,8 +131,10 @@ class BidirectionalStream(Generic[Request, Response]):
         "_first_message_timer",
         "_half_closed",
         "_is_cut",
+        "_is_over",
         "_method",
         "_open_streams",
+        "_reading",
         "_write_begin_seconds",
         "_write_lock",
         "_writing",
@@ -162,6 +164,8 @@ class BidirectionalStream(Generic[Request, Response]):
         self._writing: asyncio.Task[object] | None = None
         self._write_begin_seconds = 0.0
         self._is_cut = False
+        self._reading: asyncio.Task[object] | None = None
+        self._is_over = False
         self._ending: asyncio.Task[None] | None = None
         self._first_message_seconds_max = first_message_seconds_max
         self._first_message_timer: asyncio.TimerHandle | None = None
@@ -219,14 +223,21 @@ class BidirectionalStream(Generic[Request, Response]):
         Raises: InvalidRequest for bytes that are no request.
         """
         while not self._half_closed.is_set():
+            task = self._reading = asyncio.current_task()
             try:
                 request = await self._context.read()
             except (grpc.aio.AbortError, *CONNECTION_LOST):
+                request = None
+            except asyncio.CancelledError:
+                if not self._is_over or task is None or task.uncancel() > 0:
+                    raise
                 request = None
             except Refusal:
                 if self._ending is None:
                     raise
                 continue
+            finally:
+                self._reading = None
             if self._first_message_timer is not None:
                 self._cancel_first_message_timer()
             if request is None or request is grpc.aio.EOF:
@@ -300,6 +311,10 @@ class BidirectionalStream(Generic[Request, Response]):
                 half_closed=self._half_closed.wait,
                 limits=self._open_streams.limits,
             )
+        # The status may lie behind answers that the client does not read: then no read would ever end.
+        self._is_over = True
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def _read_to_the_end(self) -> None:
         """Read and forget until the client has closed its side or the call has ended."""

@@ -241,6 +241,24 @@ def test_a_watcher_that_does_not_read_ends(tmp_path: Path) -> None:
         assert refusal.metadata["limit"] == "unread_answer_seconds_max"
 
 
+def test_a_stream_whose_answers_nobody_reads_ends(tmp_path: Path) -> None:
+    limits = Limits(unread_answer_seconds_max=0.3)
+    with HubInThread(settings_in(tmp_path, limits)) as hub, channel_to(hub) as channel:
+        with Conversation(SyncServiceStub(channel).PushEvents) as stream:
+            stream.ask(batch(1, 1_024))
+            conflicts = batch(1, 1_024)
+            for event in conflicts.events:
+                event.text = "another"
+            # Each answer has a thousand conflicts, so that they fill what gRPC buffers.
+            for _ in range(300):
+                stream.send(conflicts)
+            while 'synchub_streams_open{method="PushEvents"} 0.0' not in page(hub, "/metrics")[1]:
+                time.sleep(0.02)
+            refusal = stream.refusal()
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
+        assert refusal.metadata["limit"] == "unread_answer_seconds_max"
+
+
 def test_a_second_hub_of_the_same_store_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     second = HubInThread(settings_in(tmp_path))
     with (
