@@ -150,6 +150,7 @@ class _Hub:
         self._store = store
         self._limits = limits
         self._is_stopping = False
+        self._dead_part: str | None = None
         self._clock = HubClock(
             wall_nanos=time.time_ns(),
             floor_nanos=store.time_floor_nanos,
@@ -220,6 +221,8 @@ class _Hub:
             asyncio.create_task(self._flush_alerts(), name="alerts"),
             asyncio.create_task(self._streams.watch_writes(asyncio.sleep), name="writes"),
         ]
+        for task in background:
+            task.add_done_callback(self._note_end)
         serving_http = asyncio.create_task(http.serve(), name="http") if http is not None else None
         await server.start()
         try:
@@ -278,12 +281,19 @@ class _Hub:
         probes = Probes(
             run_through_writer=lambda: self._async_writer.call(lambda _transaction, _now_nanos: None),
             is_stopping=lambda: self._is_stopping,
+            dead_part=lambda: self._dead_part,
             hub_time_ahead_seconds=self._time_ahead_seconds,
         )
         server = HttpServer(make_http_app(probes, self._metrics), host=endpoint.host, port=endpoint.port)
         return server, str(Endpoint(endpoint.host, server.port))
 
     # --- in the background ---
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Say so where something that runs for ever has ended by a fault; health fails from then on."""
+        if not task.cancelled() and task.exception() is not None:
+            self._dead_part = task.get_name()
+            log.error("background_task_died", task=task.get_name(), exc_info=task.exception())
 
     async def _flush_alerts(self) -> None:
         """Write what recurs, once an interval; what cannot be written now is counted on."""

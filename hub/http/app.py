@@ -1,6 +1,7 @@
 """The pages of the HTTP port.
 
-- ``/healthz``: 200 while the hub works: its loop answers, and its writer ran a command in time;
+- ``/healthz``: 200 while the hub works: its loop answers, what runs in the background
+  runs, and its writer ran a command in time;
 - ``/readyz``: 200 while it also takes new streams; says besides what an operator should look at;
 - ``/metrics``: for Prometheus.
 """
@@ -34,6 +35,8 @@ class Probes:
 
     run_through_writer: Callable[[], Awaitable[None]]
     is_stopping: Callable[[], bool]
+    dead_part: Callable[[], str | None]
+    """Names what should run for ever and has ended by a fault; None while all is well."""
     hub_time_ahead_seconds: Callable[[], float]
 
 
@@ -41,7 +44,7 @@ def make_http_app(probes: Probes, metrics: HubMetrics) -> Starlette:
     """Return the application that serves the pages."""
 
     async def healthz(_request: Request) -> Response:
-        fault = await _writer_fault(probes)
+        fault = await _fault(probes)
         if fault is not None:
             return JSONResponse({"status": "failing", "problem": fault}, status_code=503)
         return JSONResponse({"status": "ok"})
@@ -49,7 +52,7 @@ def make_http_app(probes: Probes, metrics: HubMetrics) -> Starlette:
     async def readyz(_request: Request) -> Response:
         if probes.is_stopping():
             return JSONResponse({"status": "stopping"}, status_code=503)
-        fault = await _writer_fault(probes)
+        fault = await _fault(probes)
         if fault is not None:
             return JSONResponse({"status": "failing", "problem": fault}, status_code=503)
         ahead_seconds = probes.hub_time_ahead_seconds()
@@ -70,8 +73,11 @@ def make_http_app(probes: Probes, metrics: HubMetrics) -> Starlette:
     )
 
 
-async def _writer_fault(probes: Probes) -> str | None:
-    """Return what keeps the writer from working, None where it works."""
+async def _fault(probes: Probes) -> str | None:
+    """Return what keeps the hub from working, None where it works."""
+    dead_part = probes.dead_part()
+    if dead_part is not None:
+        return f"{dead_part} has ended by a fault; the log has the details"
     try:
         async with asyncio.timeout(PROBE_SECONDS_MAX):
             await probes.run_through_writer()

@@ -24,9 +24,13 @@ async def never_answers() -> None:
 
 
 def probes(
-    writer: Callable[[], Awaitable[None]] = works, *, is_stopping: bool = False, ahead_seconds: float = 0.0
+    writer: Callable[[], Awaitable[None]] = works,
+    *,
+    is_stopping: bool = False,
+    dead_part: str | None = None,
+    ahead_seconds: float = 0.0,
 ) -> Probes:
-    return Probes(writer, lambda: is_stopping, lambda: ahead_seconds)
+    return Probes(writer, lambda: is_stopping, lambda: dead_part, lambda: ahead_seconds)
 
 
 async def ask(path: str, asked: Probes, metrics: HubMetrics | None = None) -> tuple[int, str]:
@@ -67,6 +71,12 @@ async def test_a_hub_whose_writer_does_not_answer_is_not_alive(
 ) -> None:
     status, body = await ask(path, probes(writer))
     assert (status, json.loads(body)["status"]) == (503, "failing")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_a_hub_of_which_a_part_has_died_is_not_alive(path: str) -> None:
+    status, body = await ask(path, probes(dead_part="presence"))
+    assert (status, "presence" in json.loads(body)["problem"]) == (503, True)
 
 
 async def test_a_hub_that_stops_is_alive_but_not_ready() -> None:

@@ -1,0 +1,100 @@
+"""How commands speak: to people, to programs, and where something failed."""
+
+import json
+
+import grpc
+import pytest
+
+from hub.cli.options import checked_hub_project
+from hub.cli.output import (
+    CommandFailed,
+    failures_told,
+    print_facts,
+    print_json,
+    print_table,
+    printable,
+)
+from hub.config import SettingsError
+from hub.core.errors import StartRefused
+from synchub.channel import AddressError, parse_addresses
+
+
+def ended(error: BaseException) -> int:
+    """The exit code after an error."""
+    with pytest.raises(SystemExit) as caught, failures_told(parse_addresses("127.0.0.1:1")):
+        raise error
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            StartRefused("the disk is away.", "Bring it back."),
+            1,
+            "synchub: the disk is away\n  Bring it back.\n",
+        ),
+        (SettingsError("the setting x is wrong"), 2, "synchub: the setting x is wrong\n"),
+        (AddressError("the address is wrong"), 2, "synchub: the address is wrong\n"),
+        (CommandFailed("there is no run"), 1, "synchub: there is no run\n"),
+        (CommandFailed("no", hint="Say yes.", exit_code=2), 2, "synchub: no\n  Say yes.\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence_and_an_exit_code(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(error) == code
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", said)
+
+
+def test_a_hub_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, details="refused")
+    assert ended(error) == 1
+    assert "no hub can be reached at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_fault_of_the_program_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError), failures_told():
+        raise ZeroDivisionError
+
+
+def test_json_is_one_line_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": ["é", "\n"], "n": None})
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert json.loads(out) == {"a": ["é", "\n"], "n": None}
+
+
+def test_a_table_shows_cells_as_they_are_and_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["id", "state"], [["[bold]x[/bold]", "\x1b[31mred\n"]], empty="nothing")
+    out = capsys.readouterr().out
+    assert "[bold]x[/bold]" in out
+    assert "\\x1b[31mred\\n" in out
+
+
+def test_an_empty_table_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["id"], [], empty="There are no runs.")
+    assert capsys.readouterr().out == "There are no runs.\n"
+
+
+def test_facts_are_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts([("run", "r[0]"), ("cursor", "7")])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["run", "r[0]"],
+        ["cursor", "7"],
+    ]
+
+
+@pytest.mark.parametrize(("text", "shown"), [("é–a b", "é–a b"), ("\0\u202e\r", "\\x00\\u202e\\r")])
+def test_what_could_steer_a_terminal_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize("hub_project", ["", " p", "p\n"])
+def test_a_hub_project_that_is_none_is_wrong_usage(hub_project: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        checked_hub_project(hub_project)
+    assert caught.value.exit_code == 2
