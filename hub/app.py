@@ -69,6 +69,8 @@ SETTLE_SECONDS_MAX: Final = 3.0
 """Of the time of a stop, what is kept for unary calls and the writer after the streams ended."""
 REFERENCE_CHARACTERS: Final = 12
 """Length of what names a fault in the log and to the client."""
+COLLECT_AFTER_ALLOCATIONS: Final = 50_000
+"""The collector of cycles looks at what is young after so many allocations."""
 
 
 def boot_nanos() -> int:
@@ -109,6 +111,8 @@ async def _serve(settings: HubSettings) -> None:
         # What lives from now on is for good: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
+        # A batch is some thousand small tuples and no cycle: look for cycles less often.
+        gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 20)
         await stopping.wait()
         log.info("hub_stopping")
     log.info("hub_stopped")
