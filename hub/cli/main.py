@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli import alerts, events, export, info, projects, runs, runtimes, serve, tail
+from hub.cli import alerts, demo, events, export, info, projects, runs, runtimes, serve, tail
 from hub.cli.output import failures_told
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ def synchub(
 
 
 app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
+app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 app.command("runs", epilog=runs.EXAMPLES)(runs.runs)
 app.command("events", epilog=events.EXAMPLES)(events.events)
 app.command("tail", epilog=tail.EXAMPLES)(tail.tail)

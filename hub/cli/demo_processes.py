@@ -1,0 +1,118 @@
+"""The programs that the demo runs, as real processes in a folder of their own."""
+
+import json
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hub.cli.output import CommandFailed
+
+READY_SECONDS_MAX: Final = 30.0
+"""How long a program may take until it says that it is ready."""
+STOP_SECONDS_MAX: Final = 15.0
+"""How long a program may take to stop before it is killed."""
+COMMAND_SECONDS_MAX: Final = 120.0
+"""How long a command of the agent may take."""
+
+HUB_PROJECT: Final = "demo"
+RUNTIME_ID: Final = "demo-runtime"
+
+
+class DemoProcesses:
+    """A hub and an agent, and commands of the agent; ended together by ``close``."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing runs yet; everything that they write lies in the folder."""
+        self._folder = folder
+        self._data = folder / "agent"
+        self._listen = "127.0.0.1:0"
+        self._hub: subprocess.Popen[str] | None = None
+        self._agent: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the hub listens, or did before it was killed."""
+        return self._listen
+
+    @property
+    def hub_pid(self) -> int:
+        """The hub's process id."""
+        return self._hub.pid if self._hub is not None else 0
+
+    def start_hub(self) -> None:
+        """Start the hub, on the port that it had before."""
+        command = ["hub", "serve", "--db", str(self._folder / "hub.db")]
+        self._hub, line = self._start([*command, "--listen", self._listen, "--http", "none"], log="hub.log")
+        self._listen = line.split()[2]
+
+    def kill_hub(self) -> None:
+        """End the hub with SIGKILL: it gets no chance to finish anything."""
+        if self._hub is not None:
+            self._hub.send_signal(signal.SIGKILL)
+            self._hub.wait(STOP_SECONDS_MAX)
+
+    def start_agent(self) -> None:
+        """Start the agent and wait until it takes appends."""
+        command = ["runtime_agent", "start", "--hub", self._listen, "--data", str(self._data)]
+        command += ["--hub-project", HUB_PROJECT, "--runtime-id", RUNTIME_ID]
+        self._agent, _ = self._start(command, log="agent.log")
+
+    def start_command(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a command of the agent with both its outputs kept."""
+        name, *rest = arguments
+        command = [sys.executable, "-m", "runtime_agent", name, "--data", str(self._data), *rest]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run_command(self, arguments: Sequence[str]) -> bytes:
+        """Run a command of the agent to its end and return what it printed.
+
+        Raises: CommandFailed with what it said on standard error.
+        """
+        process = self.start_command(arguments)
+        output, errors = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        if process.returncode != 0:
+            sentence = errors.decode(errors="replace").strip()
+            raise CommandFailed(f"runtime-agent {arguments[0]} failed: {sentence}")
+        return output
+
+    def unsynced_count(self) -> int:
+        """Return how many events the agent holds that no hub has acknowledged."""
+        status: dict[str, int] = json.loads(self.run_command(["status", "--json"]))
+        return status["unsynced_event_count"]
+
+    def close(self) -> None:
+        """End what still runs, each by its own pid."""
+        for process in (self._agent, self._hub):
+            if process is None or process.poll() is not None:
+                continue
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for process in (self._agent, self._hub):
+            if process is not None and process.stdout is not None:
+                process.stdout.close()
+
+    def _start(self, arguments: Sequence[str], *, log: str) -> tuple[subprocess.Popen[str], str]:
+        """Start a program and return it with the line that says that it is ready."""
+        with (self._folder / log).open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert process.stdout is not None
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < deadline and process.poll() is None:
+            if select.select([process.stdout], [], [], 0.1)[0]:
+                line = process.stdout.readline()
+                if line:
+                    return process, line
+        process.kill()
+        said = (self._folder / log).read_text(errors="replace").strip().splitlines()
+        raise CommandFailed(f"{arguments[0]} did not start: {said[-1] if said else 'it said nothing'}")
