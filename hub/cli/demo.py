@@ -113,7 +113,7 @@ class _Story:
             hub = SyncServiceStub(channel)
             events = _exported(hub)
             checks = [Check("events only the agent had while the hub was dead", str(unsynced), unsynced > 0)]
-            checks += self._check_runs(events, files, program_errors)
+            checks += self._check_runs(events, files, program_errors=program_errors)
             checks += self._check_refusals(hub, events)
         return checks
 
@@ -158,7 +158,7 @@ class _Story:
         self._say("everything is synced")
 
     def _check_runs(
-        self, events: list[StoredEvent], files: list[tuple[str, Path]], program_errors: bytes
+        self, events: list[StoredEvent], files: list[tuple[str, Path]], *, program_errors: bytes
     ) -> Iterator[Check]:
         """Compare what the hub has with the sources, byte for byte."""
         for run_id, path in files:
@@ -190,12 +190,14 @@ class _Story:
         found = f"{duplicates} duplicates, {accepted} new"
         yield Check("everything sent again", found, (duplicates, accepted) == (len(events), 0))
         reused = SyncEvent(sequence=1, event_type="forged", text="other content under a used sequence")
-        yield _conflict_check(hub, reused, RUNTIME_ID, ConflictReason.CONFLICT_REASON_SEQUENCE_REUSED)
+        yield _conflict_check(
+            hub, reused, runtime_id=RUNTIME_ID, reason=ConflictReason.CONFLICT_REASON_SEQUENCE_REUSED
+        )
         foreign = SyncEvent(
             sequence=10**6, event_type="forged", text="from a runtime that is not the run's home"
         )
         mismatch = ConflictReason.CONFLICT_REASON_HOME_RUNTIME_MISMATCH
-        yield _conflict_check(hub, foreign, "foreign-runtime", mismatch)
+        yield _conflict_check(hub, foreign, runtime_id="foreign-runtime", reason=mismatch)
         request = ListAlertsRequest(hub_project=HUB_PROJECT)
         alerts = hub.ListAlerts(request, timeout=UNARY_SECONDS_MAX).alerts
         reasons = sorted(bare_enum_name(AlertReason.DESCRIPTOR, alert.reason) for alert in alerts)
@@ -227,7 +229,7 @@ def _again(events: Sequence[StoredEvent]) -> Iterator[PushEventsRequest]:
         run = _of_run(events, run_id)
         for first in range(0, len(run), RESEND_EVENTS):
             yield _request(
-                run_id, RUNTIME_ID, [_pushed(event) for event in run[first : first + RESEND_EVENTS]]
+                run_id, RUNTIME_ID, events=[_pushed(event) for event in run[first : first + RESEND_EVENTS]]
             )
 
 
@@ -245,7 +247,7 @@ def _pushed(event: StoredEvent) -> SyncEvent:
     return pushed
 
 
-def _request(run_id: str, runtime_id: str, events: Sequence[SyncEvent]) -> PushEventsRequest:
+def _request(run_id: str, runtime_id: str, *, events: Sequence[SyncEvent]) -> PushEventsRequest:
     return PushEventsRequest(
         hub_project=HUB_PROJECT, project_id=PROJECT_ID, run_id=run_id, runtime_id=runtime_id, events=events
     )
@@ -256,10 +258,10 @@ def _push(hub: SyncServiceStub, requests: Iterator[PushEventsRequest]) -> list[P
 
 
 def _conflict_check(
-    hub: SyncServiceStub, event: SyncEvent, runtime_id: str, reason: ConflictReason.ValueType
+    hub: SyncServiceStub, event: SyncEvent, *, runtime_id: str, reason: ConflictReason.ValueType
 ) -> Check:
     """Push an event that must be refused, and look at the answer."""
-    (answer,) = _push(hub, iter([_request(PROGRAM_RUN, runtime_id, [event])]))
+    (answer,) = _push(hub, iter([_request(PROGRAM_RUN, runtime_id, events=[event])]))
     reasons = [bare_enum_name(ConflictReason.DESCRIPTOR, conflict.reason) for conflict in answer.conflicts]
     is_right = [conflict.reason for conflict in answer.conflicts] == [reason]
     return Check(event.text, ", ".join(reasons) or "accepted", is_right)
