@@ -1,0 +1,138 @@
+"""The one writer: groups, neighbours, priority, and a store that fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from hub.core.errors import HubStopping, NotFound, StorageUnavailable
+from hub.core.limits import Limits
+from hub.core.values import HubProject, ProjectId
+from hub.service.writer import Command, Lane
+from hub.store.contract import WriteTransaction
+from hub.store.sqlite.engine import SqliteEngine, opened_engine
+from hub.store.store import SqlStore
+from tests.unit.hub.gate import Gate, batch, caller_of
+from tests.unit.hub.stored_runs import WALL_NANOS, event
+
+LIMITS = Limits(group_commands_max=3)
+
+
+@pytest.fixture
+def gate(store: SqlStore) -> Gate:
+    return Gate(store, LIMITS)
+
+
+def binding(project_id: str, then: Exception | None = None) -> Command[str]:
+    """A command that binds a project, and may be refused after it did."""
+
+    def command(transaction: WriteTransaction, now_nanos: int) -> str:
+        transaction.bind_project(HubProject("h"), ProjectId(project_id), now_nanos=now_nanos)
+        if then is not None:
+            raise then
+        return project_id
+
+    return command
+
+
+def bound(gate: Gate) -> list[str]:
+    with gate.store.reading() as reading:
+        return [each.project_id for each in reading.projects(HubProject("h"), after=None, entries_max=100)]
+
+
+def test_a_group_holds_what_is_queued_up_to_the_bound(gate: Gate) -> None:
+    done = [gate.queue(binding(f"p{n}")) for n in range(4)]
+    assert gate.writer.step() == 3
+    assert [len(each) for each in done] == [1, 1, 1, 0]
+    assert (gate.writer.step(), gate.writer.step()) == (1, 0)
+    assert bound(gate) == ["p0", "p1", "p2", "p3"]
+
+
+def test_control_goes_before_ingest(gate: Gate) -> None:
+    order: list[str] = []
+
+    def named(name: str) -> Command[None]:
+        return lambda _transaction, _now: order.append(name)
+
+    gate.queue(named("ingest"), lane=Lane.INGEST)
+    gate.queue(named("control"), lane=Lane.CONTROL)
+    gate.writer.step()
+    assert order == ["control", "ingest"]
+
+
+def test_a_refused_command_is_undone_and_its_neighbours_are_kept(gate: Gate) -> None:
+    refusal = NotFound("run", {"runId": "r"})
+    done = [gate.queue(binding("a")), gate.queue(binding("b", refusal)), gate.queue(binding("c"))]
+    gate.writer.step()
+    assert [each[0].result for each in done] == ["a", None, "c"]
+    assert done[1][0].error is refusal
+    assert bound(gate) == ["a", "c"]
+    # Nor do the caches remember what was undone.
+    assert gate.run(lambda transaction, _now: [transaction.project_owner(ProjectId("b"))]) == [None]
+
+
+def test_a_refused_batch_leaves_nothing_of_its_run_behind(gate: Gate) -> None:
+    pushed = gate.ingest.command(caller_of("h"), batch(event(1)))
+
+    def refused(transaction: WriteTransaction, now_nanos: int) -> None:
+        pushed(transaction, now_nanos)
+        raise NotFound("run", {})
+
+    gate.queue(refused)
+    gate.writer.step()
+    assert gate.events() == []
+    outcome = gate.push(batch(event(1)))
+    assert len(outcome.decision.accepted) == 1
+    assert [each.position for each in gate.events()] == [1]
+
+
+def test_after_a_stop_nothing_new_is_taken_and_what_is_queued_is_done(gate: Gate) -> None:
+    done = gate.queue(binding("a"))
+    gate.writer.stop()
+    with pytest.raises(HubStopping):
+        gate.queue(binding("b"))
+    gate.writer.run()
+    assert (done[0].result, bound(gate)) == ("a", ["a"])
+
+
+class FailingConnection(apsw.Connection):
+    """A connection whose COMMIT fails, before or after it was carried out, while the disk is bad."""
+
+    when: str | None = None
+
+    def execute(self, statements: str, *rest: object, **named: object) -> apsw.Cursor:
+        if statements == "COMMIT" and FailingConnection.when is not None:
+            if FailingConnection.when == "after":
+                super().execute("COMMIT")
+            raise apsw.IOError("disk I/O error")
+        return super().execute(statements, *rest, **named)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def failing_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    monkeypatch.setattr(apsw, "Connection", FailingConnection)
+    monkeypatch.setattr(FailingConnection, "when", None)
+    with opened_engine(tmp_path / "hub.db", limits=LIMITS) as engine:
+        assert isinstance(engine, SqliteEngine)
+        store = SqlStore(engine, limits=LIMITS, wall_nanos=WALL_NANOS)
+        yield Gate(store, LIMITS)
+        store.close()
+
+
+@pytest.mark.parametrize(("when", "is_stored"), [("before", False), ("after", True)])
+def test_a_commit_that_fails_is_unknown_to_all_and_a_repetition_settles_it(
+    failing_gate: Gate, monkeypatch: pytest.MonkeyPatch, when: str, is_stored: bool
+) -> None:
+    gate = failing_gate
+    gate.push(batch(event(1)))
+    monkeypatch.setattr(FailingConnection, "when", when)
+    done = [gate.queue(gate.ingest.command(caller_of("h"), batch(event(n)))) for n in (2, 3)]
+    gate.writer.step()
+    assert [type(each[0].error) for each in done] == [StorageUnavailable, StorageUnavailable]
+    assert len(gate.changes) == 1
+    monkeypatch.setattr(FailingConnection, "when", None)
+    decision = gate.push(batch(event(2), event(3))).decision
+    expected = (0, 2) if is_stored else (2, 0)
+    assert (len(decision.accepted), decision.duplicate_count) == expected
+    assert [(each.sequence, each.position) for each in gate.events()] == [(1, 1), (2, 2), (3, 3)]
