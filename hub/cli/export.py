@@ -33,7 +33,7 @@ def export(
     project: Annotated[str, typer.Argument(metavar="PROJECT", help="Only this project.")] = "",
     run: Annotated[str, typer.Argument(metavar="RUN", help="Only this run of the project.")] = "",
     is_raw: Annotated[
-        bool, typer.Option("--raw", help="Only the payloads, as they came, each with a newline behind it.")
+        bool, typer.Option("--raw", help="Only the payloads, as they came, each as a line of its own.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -68,7 +68,8 @@ def export(
 
 def _line(event: StoredEvent, *, is_raw: bool) -> bytes:
     if is_raw:
-        return event.payload + b"\n"
+        # What `exec` records has its newlines already, what `import` records has none.
+        return event.payload if event.payload.endswith(b"\n") else event.payload + b"\n"
     return json.dumps(event_to_json(event), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

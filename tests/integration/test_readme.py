@@ -1,0 +1,142 @@
+"""What README.md tells a newcomer to type, typed; and the demo that it begins with."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SECONDS_MAX: Final = 120.0
+BLOCKS: Final = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+README_ADDRESS: Final = "127.0.0.1:7443"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Give the address of a hub process, on a port of its own."""
+    command = [sys.executable, "-m", "hub", "serve", "--db", str(tmp_path / "hub.db")]
+    command += ["--listen", "127.0.0.1:0", "--http", "none"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as hub:
+        assert hub.stdout is not None
+        yield hub.stdout.readline().split()[2]
+        hub.terminate()
+        hub.wait(SECONDS_MAX)
+
+
+def block_with(language: str, words: str) -> str:
+    (found,) = [text for kind, text in BLOCKS if kind == language and words in text]
+    return str(found)
+
+
+def run_shell(script: str) -> "subprocess.CompletedProcess[str]":
+    # -e and pipefail: the first command that fails ends it. A watch that reaches its -max-time does not.
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+def test_the_grpcurl_section_works_as_written(address: str) -> None:
+    if not (ROOT / ".venv-grpcurl" / "bin" / "grpcurl").exists():
+        pytest.skip("no grpcurl: scripts/setup installs it on x86-64 Linux")
+    script = block_with("sh", "PushEvents").replace(README_ADDRESS, address)
+    told = run_shell(script.rstrip() + " || true")
+    assert told.returncode == 0, told.stderr
+    assert "synchub.v1.SyncService" in told.stdout.splitlines()
+    assert '"accepted_count": 2' in told.stdout
+    assert '"progress_position": "2"' in told.stdout
+    again = run_shell(script.rstrip() + " || true")
+    assert '"duplicate_count": 2' in again.stdout
+
+
+def test_the_descriptor_set_that_is_shipped_tells_the_comments() -> None:
+    grpcurl = ROOT / ".venv-grpcurl" / "bin" / "grpcurl"
+    if not grpcurl.exists():
+        pytest.skip("no grpcurl: scripts/setup installs it on x86-64 Linux")
+    command = [
+        str(grpcurl),
+        "-protoset",
+        "protos/synchub/v1/synchub.protoset",
+        "describe",
+        "synchub.v1.SyncEvent",
+    ]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
+    assert "given by the runtime and never changed" in told.stdout
+
+
+def test_the_python_example_prints_what_was_pushed(address: str, tmp_path: Path) -> None:
+    for sequence, text in enumerate(("watered", "weeded"), 1):
+        push(address, sequence, text)
+    example = tmp_path / "example.py"
+    example.write_text(block_with("python", "HubClient").replace(README_ADDRESS, address))
+    told = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=SECONDS_MAX, check=True
+    )
+    assert told.stdout.splitlines() == ["1 note b'watered'", "2 note b'weeded'"]
+
+
+def push(address: str, sequence: int, text: str) -> None:
+    code = (
+        "import sys, grpc\n"
+        "from synchub.v1.sync_event_pb2 import SyncEvent\n"
+        "from synchub.v1.sync_service_pb2 import PushEventsRequest\n"
+        "from synchub.v1.sync_service_pb2_grpc import SyncServiceStub\n"
+        "event = SyncEvent(sequence=int(sys.argv[2]), event_type='note', text=sys.argv[3])\n"
+        "request = PushEventsRequest(hub_project='home', project_id='garden', run_id='monday',\n"
+        "                            runtime_id='me', events=[event])\n"
+        "with grpc.insecure_channel(sys.argv[1]) as channel:\n"
+        "    (answer,) = SyncServiceStub(channel).PushEvents(iter([request]), timeout=10)\n"
+        "assert answer.accepted_count == 1\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, address, str(sequence), text], timeout=SECONDS_MAX, check=True
+    )
+
+
+def test_the_agent_section_works_as_written(address: str, tmp_path: Path) -> None:
+    start = block_with("sh", "runtime-agent start").replace(README_ADDRESS, address).split()
+    start[0] = str(ROOT / start[0])
+    with subprocess.Popen(start, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        (tmp_path / "results.jsonl").write_text('{"ok": true}\n{"ok": false}\n')
+        script = block_with("sh", "runtime-agent exec").replace("make test", "echo tested")
+        script = script.replace(".venv/bin/", f"{ROOT}/.venv/bin/").replace(
+            " --hub-project home", f" --hub {address} --hub-project home"
+        )
+        # A tail ends only by Ctrl-C; and what it shows is in the export as well.
+        lines = [line for line in script.splitlines() if "synchub tail" not in line]
+        local = [line for line in lines if "runtime-agent" in line]
+        asks = [line for line in lines if "synchub" in line]
+        wait = f"until {asks[-1]} | grep -q tested; do sleep 0.1; done"
+        told = run_shell("\n".join([f"cd {tmp_path}", *local, wait, *asks]))
+        agent.terminate()
+        agent.wait(SECONDS_MAX)
+    assert told.returncode == 0, told.stderr
+    assert re.search(r"garden +nightly +laptop-1 +2 +2 +yes", told.stdout)
+    assert re.search(r"garden +log +laptop-1 +1 +1 +no", told.stdout)
+    assert re.search(r"garden +results +laptop-1 +2 +2 +no", told.stdout)
+    assert "\ntested\n" in told.stdout
+
+
+def test_the_demo_finds_every_figure_as_it_must_be() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "hub", "demo", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    found = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(found) > 10
+    assert [check for check in found if not check["is_right"]] == []
