@@ -3,11 +3,15 @@
 Every figure is read back from the hub and compared with its source; none is known beforehand.
 """
 
+import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -62,7 +66,7 @@ def demo(
     Runs a hub and an agent of its own in a temporary folder; touches nothing else. Takes some ten
     seconds. Exit code 1 if any figure is not as it must be.
     """
-    with tempfile.TemporaryDirectory(prefix="synchub-demo-") as folder:
+    with _terminated_like_interrupted(), tempfile.TemporaryDirectory(prefix="synchub-demo-") as folder:
         story = _Story(Path(folder), Console(stderr=True, quiet=is_json, highlight=False))
         try:
             checks = story.run()
@@ -74,7 +78,7 @@ def demo(
     else:
         print()
         rows = [[check.what, check.found, "yes" if check.is_right else "NO"] for check in checks]
-        print_table(["WHAT", "FOUND", "AS IT MUST BE"], rows, empty="")
+        print_table(["WHAT", "FOUND", "RIGHT"], rows, empty="")
     if not all(check.is_right for check in checks):
         raise CommandFailed("the demo found something that is not as it must be; see the table")
 
@@ -94,33 +98,31 @@ class _Story:
         processes.start_hub()
         processes.start_agent()
         self._say(f"a hub listens on {processes.address}, an agent keeps its log in {self._folder}/agent")
-        files = self._import_files()
-        program = processes.start_command(
-            ["exec", "--project", PROJECT_ID, "--run", PROGRAM_RUN, "--", *PROGRAM]
-        )
-        on_hub = self._wait_for_first_events()
-        pid = processes.hub_pid
-        processes.kill_hub()
-        self._say(f"killed the hub (pid {pid}) with SIGKILL when it had acknowledged {on_hub} events")
-        _, program_errors = program.communicate(timeout=SYNC_SECONDS_MAX)
-        self._say(f"the program went on without a hub and ended with exit code {program.returncode}")
-        files += self._import_installed_files()
-        unsynced = processes.unsynced_count()
-        self._say(f"the agent holds {unsynced} events that no hub has; starting the hub again")
+        files = self._import_history()
+        files.append(("installed", self._folder / "installed.jsonl"))
+        count = write_installed_files(files[-1][1])
+        command = ["import", str(files[-1][1]), "--project", PROJECT_ID]
+        writers = [processes.start_command(command), self._start_program()]
+        self._say(f"importing {count} files of installed packages, beside a program that says a lot")
+        checks = [self._kill_in_the_middle()]
+        processes.finish_command(writers[0])
+        program_errors = self._finish_program(writers[1])
+        self._say(f"both went on and ended without a hub; {processes.unsynced_count()} events are only here")
         processes.start_hub()
+        self._say("started the hub again, on the same port and file")
         self._wait_until_synced()
         with channel_to(processes.address) as channel:
             hub = SyncServiceStub(channel)
             events = _exported(hub)
-            checks = [Check("events only the agent had while the hub was dead", str(unsynced), unsynced > 0)]
             checks += self._check_runs(events, files, program_errors=program_errors)
             checks += self._check_refusals(hub, events)
         return checks
 
     def _say(self, sentence: str) -> None:
-        self._console.print(f"[dim]{time.monotonic() - self._begin:5.1f} s[/]  {sentence}")
+        seconds = time.monotonic() - self._begin
+        self._console.print(f"[dim]{seconds:5.1f} s[/]  {sentence}", soft_wrap=True)
 
-    def _import_files(self) -> list[tuple[str, Path]]:
+    def _import_history(self) -> list[tuple[str, Path]]:
         """Import this repository's history, where it has one."""
         path = self._folder / "history.jsonl"
         count = write_history(path)
@@ -130,13 +132,29 @@ class _Story:
         self._say(f"imported {count} changes of this repository's history, a JSON line each")
         return [("history", path)]
 
-    def _import_installed_files(self) -> list[tuple[str, Path]]:
-        """Import what is installed on this machine, while there is no hub."""
-        path = self._folder / "installed.jsonl"
-        count = write_installed_files(path)
-        self.processes.run_command(["import", str(path), "--project", PROJECT_ID])
-        self._say(f"imported {count} files of installed packages, a JSON line each, with no hub in sight")
-        return [("installed", path)]
+    def _start_program(self) -> subprocess.Popen[bytes]:
+        command = ["exec", "--project", PROJECT_ID, "--run", PROGRAM_RUN, "--", *PROGRAM]
+        return self.processes.start_command(command)
+
+    def _finish_program(self, program: subprocess.Popen[bytes]) -> bytes:
+        """Wait for the program's end; return what it wrote to its standard error."""
+        try:
+            _, errors = program.communicate(timeout=SYNC_SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed("the program did not end in time") from error
+        if program.returncode != 0:
+            raise CommandFailed(f"the program ended with exit code {program.returncode}")
+        return errors
+
+    def _kill_in_the_middle(self) -> Check:
+        """Kill the hub once it has some of the program's events, while others are on their way."""
+        on_hub = self._wait_for_first_events()
+        pid = self.processes.hub_pid
+        self.processes.kill_hub()
+        unsynced = self.processes.unsynced_count()
+        self._say(f"killed the hub (pid {pid}) with SIGKILL: it had {on_hub} events, {unsynced} are unsynced")
+        found = f"{on_hub} / {unsynced}"
+        return Check("events on the hub before / unsynced after SIGKILL", found, on_hub > 0 and unsynced > 0)
 
     def _wait_for_first_events(self) -> int:
         """Return how many events the hub has once it has some of the program's."""
@@ -205,6 +223,20 @@ class _Story:
         yield Check("security alerts", ", ".join(reasons), wanted <= set(reasons))
         after = len(_exported(hub))
         yield Check("events before / after all that", f"{len(events)} / {after}", after == len(events))
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM unwind like Ctrl-C does, so that nothing that was started stays behind."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _exported(hub: SyncServiceStub) -> list[StoredEvent]:

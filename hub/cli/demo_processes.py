@@ -32,7 +32,7 @@ class DemoProcesses:
         self._data = folder / "agent"
         self._listen = "127.0.0.1:0"
         self._hub: subprocess.Popen[str] | None = None
-        self._agent: subprocess.Popen[str] | None = None
+        self._started: list[subprocess.Popen[str] | subprocess.Popen[bytes]] = []
 
     @property
     def address(self) -> str:
@@ -60,24 +60,34 @@ class DemoProcesses:
         """Start the agent and wait until it takes appends."""
         command = ["runtime_agent", "start", "--hub", self._listen, "--data", str(self._data)]
         command += ["--hub-project", HUB_PROJECT, "--runtime-id", RUNTIME_ID]
-        self._agent, _ = self._start(command, log="agent.log")
+        self._start(command, log="agent.log")
 
     def start_command(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a command of the agent with both its outputs kept."""
         name, *rest = arguments
         command = [sys.executable, "-m", "runtime_agent", name, "--data", str(self._data), *rest]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._started.append(process)
+        return process
 
     def run_command(self, arguments: Sequence[str]) -> bytes:
         """Run a command of the agent to its end and return what it printed.
 
         Raises: CommandFailed with what it said on standard error.
         """
-        process = self.start_command(arguments)
-        output, errors = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        return self.finish_command(self.start_command(arguments))
+
+    def finish_command(self, process: subprocess.Popen[bytes]) -> bytes:
+        """Wait for a command of the agent that was started and return what it printed.
+
+        Raises: CommandFailed with what it said on standard error.
+        """
+        try:
+            output, errors = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed("a command of runtime-agent did not end in time") from error
         if process.returncode != 0:
-            sentence = errors.decode(errors="replace").strip()
-            raise CommandFailed(f"runtime-agent {arguments[0]} failed: {sentence}")
+            raise CommandFailed(f"runtime-agent failed: {errors.decode(errors='replace').strip()}")
         return output
 
     def unsynced_count(self) -> int:
@@ -86,19 +96,18 @@ class DemoProcesses:
         return status["unsynced_event_count"]
 
     def close(self) -> None:
-        """End what still runs, each by its own pid."""
-        for process in (self._agent, self._hub):
-            if process is None or process.poll() is not None:
-                continue
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        for process in (self._agent, self._hub):
-            if process is not None and process.stdout is not None:
-                process.stdout.close()
+        """End what still runs, each by its own pid, the latest first; a second Ctrl-C kills them."""
+        for process in reversed(self._started):
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(STOP_SECONDS_MAX)
+                except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                    process.kill()
+                    process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
 
     def _start(self, arguments: Sequence[str], *, log: str) -> tuple[subprocess.Popen[str], str]:
         """Start a program and return it with the line that says that it is ready."""
@@ -106,6 +115,7 @@ class DemoProcesses:
             process = subprocess.Popen(
                 [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
             )
+        self._started.append(process)
         assert process.stdout is not None
         deadline = time.monotonic() + READY_SECONDS_MAX
         while time.monotonic() < deadline and process.poll() is None:
@@ -114,5 +124,6 @@ class DemoProcesses:
                 if line:
                     return process, line
         process.kill()
+        process.wait()
         said = (self._folder / log).read_text(errors="replace").strip().splitlines()
         raise CommandFailed(f"{arguments[0]} did not start: {said[-1] if said else 'it said nothing'}")
