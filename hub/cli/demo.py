@@ -99,15 +99,15 @@ class _Story:
         processes.start_agent()
         self._say(f"a hub listens on {processes.address}, an agent keeps its log in {self._folder}/agent")
         files = self._import_history()
-        files.append(("installed", self._folder / "installed.jsonl"))
-        count = write_installed_files(files[-1][1])
-        command = ["import", str(files[-1][1]), "--project", PROJECT_ID]
-        writers = [processes.start_command(command), self._start_program()]
-        self._say(f"importing {count} files of installed packages, beside a program that says a lot")
-        checks = [self._kill_in_the_middle()]
-        processes.finish_command(writers[0])
-        program_errors = self._finish_program(writers[1])
-        self._say(f"both went on and ended without a hub; {processes.unsynced_count()} events are only here")
+        program = self._start_program()
+        on_hub = self._kill_in_the_middle()
+        files.append(self._import_installed_files())
+        program_errors = self._finish_program(program)
+        unsynced = processes.unsynced_count()
+        self._say(f"both ended without a hub; {unsynced} events are only in the agent's log")
+        is_right = on_hub > 0 and unsynced > 0
+        what = "events on the hub when it was killed / only on the agent"
+        checks = [Check(what, f"{on_hub} / {unsynced}", is_right)]
         processes.start_hub()
         self._say("started the hub again, on the same port and file")
         self._wait_until_synced()
@@ -146,15 +146,21 @@ class _Story:
             raise CommandFailed(f"the program ended with exit code {program.returncode}")
         return errors
 
-    def _kill_in_the_middle(self) -> Check:
-        """Kill the hub once it has some of the program's events, while others are on their way."""
+    def _kill_in_the_middle(self) -> int:
+        """Kill the hub once it has some of the program's events; return how many events it had."""
         on_hub = self._wait_for_first_events()
         pid = self.processes.hub_pid
         self.processes.kill_hub()
-        unsynced = self.processes.unsynced_count()
-        self._say(f"killed the hub (pid {pid}) with SIGKILL: it had {on_hub} events, {unsynced} are unsynced")
-        found = f"{on_hub} / {unsynced}"
-        return Check("events on the hub before / unsynced after SIGKILL", found, on_hub > 0 and unsynced > 0)
+        self._say(f"killed the hub (pid {pid}) with SIGKILL when it had {on_hub} events; the program goes on")
+        return on_hub
+
+    def _import_installed_files(self) -> tuple[str, Path]:
+        """Import what is installed on this machine, while there is no hub: so there is a tail to sync."""
+        path = self._folder / "installed.jsonl"
+        count = write_installed_files(path)
+        self.processes.run_command(["import", str(path), "--project", PROJECT_ID])
+        self._say(f"imported {count} files of installed packages, a JSON line each, with no hub in sight")
+        return "installed", path
 
     def _wait_for_first_events(self) -> int:
         """Return how many events the hub has once it has some of the program's."""

@@ -63,14 +63,15 @@ class Programs:
         self.database = folder / "hub.db"
         self.address = "127.0.0.1:0"
         self.hub = self._hub()
-        self.agent = self._agent()
+        self.agent = self.agent_in(self.data)
 
     def _hub(self) -> Program:
         arguments = ["hub", "serve", "--db", str(self.database), "--listen", self.address, "--http", "none"]
         return Program(arguments, self.folder / "hub.log")
 
-    def _agent(self) -> Program:
-        arguments = ["runtime_agent", "start", "--hub", self.address, "--data", str(self.data)]
+    def agent_in(self, data: Path) -> Program:
+        """Return an agent of the one runtime over a data folder."""
+        arguments = ["runtime_agent", "start", "--hub", self.address, "--data", str(data)]
         arguments += ["--hub-project", HUB_PROJECT, "--runtime-id", "robust-runtime"]
         return Program(arguments, self.folder / "agent.log")
 
@@ -80,7 +81,7 @@ class Programs:
         self.hub.stop()
         self.hub = self._hub()
         self.hub.start()
-        self.agent = self._agent()
+        self.agent = self.agent_in(self.data)
         self.agent.start()
 
     def agent_command(self, *arguments: str) -> str:
