@@ -3,10 +3,11 @@
 import importlib
 import ipaddress
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor_pool import DescriptorPool
 
 # Registers the details of errors with reflection, so that grpcurl prints them.
 from google.rpc import error_details_pb2  # noqa: F401
@@ -16,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from hub.core.errors import StartRefused
 from hub.rpc.interceptors import RefusalInterceptor
 from hub.rpc.options import server_options
+from hub.rpc.reflected_pool import ReflectedPool
 from hub.rpc.streams import ErrorReporter
 
 REFLECTION_SERVICE: Final = reflection.SERVICE_NAME
@@ -47,7 +49,10 @@ class HubServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._service_names = tuple(add_services(self._server))
         reflection.enable_server_reflection(
-            (*self._service_names, HEALTH_SERVICE, REFLECTION_SERVICE), self._server
+            (*self._service_names, HEALTH_SERVICE, REFLECTION_SERVICE),
+            self._server,
+            # It is used by its look-ups only.
+            pool=cast("DescriptorPool", ReflectedPool()),
         )
         if is_channelz_enabled:
             _add_channelz(self._server)
