@@ -227,7 +227,7 @@ class AsyncWriter:
         self._writer = writer
         self._bytes_max = limits.writer_queue_bytes_max
         self._bytes_queued = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
     @property
     def bytes_queued(self) -> int:
@@ -269,23 +269,34 @@ class AsyncWriter:
 
     async def _admit(self, bytes_count: int) -> None:
         """Take a share of the queue's bytes; first come, first served."""
-        while bytes_count and self._bytes_queued and self._bytes_queued + bytes_count > self._bytes_max:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._wake_next()
-                raise
-        self._bytes_queued += bytes_count
+        if not bytes_count or (not self._waiting and self._has_room(bytes_count)):
+            self._bytes_queued += bytes_count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, bytes_count))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._admit_waiting()
+            else:
+                self._release(bytes_count)
+            raise
+
+    def _has_room(self, bytes_count: int) -> bool:
+        return not self._bytes_queued or self._bytes_queued + bytes_count <= self._bytes_max
 
     def _release(self, bytes_count: int) -> None:
         self._bytes_queued -= bytes_count
-        self._wake_next()
+        self._admit_waiting()
 
-    def _wake_next(self) -> None:
+    def _admit_waiting(self) -> None:
+        """Give their shares to those that wait, in their order, until one does not fit."""
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
+            turn, bytes_count = self._waiting[0]
+            if not turn.cancelled():
+                if not self._has_room(bytes_count):
+                    return
+                self._bytes_queued += bytes_count
                 turn.set_result(None)
-                return
+            self._waiting.popleft()

@@ -29,6 +29,7 @@ from hub.store import alert_rows
 from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
 from hub.store.session import Parameters, Row, Session
+from hub.store.staged_changes import Staged, StagedChanges
 from synchub.contract import SEQUENCE_MAX
 
 # One encoder for all: json.dumps makes one at each call, and presence is written for thousands.
@@ -45,7 +46,7 @@ class SqlWriteSession:
         self._open_session = open_session
         self._session: Session | None = None
         self._hub_generation = hub_generation
-        self._changes = Changes()
+        self._changes = StagedChanges()
         self._heads: CommittedCache[tuple[ProjectId, RunId], RunHead]
         self._heads = CommittedCache(limits.run_heads_cached_max)
         self._owners: CommittedCache[ProjectId, HubProject] = CommittedCache(limits.run_heads_cached_max)
@@ -62,46 +63,45 @@ class SqlWriteSession:
             self._session = self._open_session()
         try:
             self._session.begin_writing()
-        except StorageUnavailable:
+        except Exception:
             self._give_up()
             raise
-        self._changes = Changes()
         return self
 
     def set_savepoint(self) -> None:
         """Begin a command."""
         self._sql.set_savepoint()
-        for cache in self._caches():
-            cache.set_savepoint()
+        for staged in self._staged():
+            staged.set_savepoint()
 
     def release_savepoint(self) -> None:
         """Keep what the command did."""
         self._sql.release_savepoint()
 
     def undo_to_savepoint(self) -> None:
-        """Undo what the command did. What watchers are told may then name too much, never too little."""
+        """Undo what the command did."""
         self._sql.undo_to_savepoint()
-        for cache in self._caches():
-            cache.undo_to_savepoint()
+        for staged in self._staged():
+            staged.undo_to_savepoint()
 
     def commit(self, time_floor_nanos: int) -> Changes:
         """Commit; caches move only now."""
         try:
             self._sql.run("save_time_floor", (time_floor_nanos,))
             self._sql.commit()
-        except StorageUnavailable:
+        except Exception:
             self._give_up()
             raise
-        for cache in self._caches():
-            cache.commit()
-        return self._changes
+        for staged in self._staged():
+            staged.commit()
+        return self._changes.take()
 
     def rollback(self) -> None:
         """Undo the transaction and forget what was staged."""
         if self._session is not None:
             self._session.rollback()
-        for cache in self._caches():
-            cache.rollback()
+        for staged in self._staged():
+            staged.rollback()
 
     def close(self) -> None:
         """Close the connection."""
@@ -112,8 +112,8 @@ class SqlWriteSession:
         if self._session is not None:
             self._session.close()
             self._session = None
-        for cache in self._caches():
-            cache.clear()
+        for staged in self._staged():
+            staged.clear()
 
     @property
     def _sql(self) -> Session:
@@ -121,9 +121,9 @@ class SqlWriteSession:
             raise StorageUnavailable
         return self._session
 
-    def _caches(self) -> tuple[CommittedCache[object, object], ...]:
-        caches = (self._heads, self._owners, self._tenants, self._instances)
-        return cast("tuple[CommittedCache[object, object], ...]", caches)
+    def _staged(self) -> tuple[Staged, ...]:
+        """Return everything that follows the transaction."""
+        return (self._changes, self._heads, self._owners, self._tenants, self._instances)
 
     def _first(self, statement: str, parameters: Parameters) -> Row | None:
         """Return the first row of a statement, None where it has none."""
@@ -268,9 +268,10 @@ class SqlWriteSession:
         self._sql.run_bulk("store_events", shared, rows=events)
         self._sql.run("save_head_position", (new_head_position, hub_project_key))
         self._tenants.put(hub_project, (hub_project_key, new_head_position))
-        self._changes.previous_positions.setdefault(hub_project, head_position)
-        self._changes.head_positions[hub_project] = new_head_position
-        self._changes.runs.add((hub_project, head.project_id, head.run_id))
+        changes = self._changes.of_command
+        changes.previous_positions.setdefault(hub_project, head_position)
+        changes.head_positions[hub_project] = new_head_position
+        changes.runs.add((hub_project, head.project_id, head.run_id))
 
     def fill_events(self, head: RunHead, events: Sequence[EventContent]) -> None:
         """Fill in contents."""
@@ -346,7 +347,7 @@ class SqlWriteSession:
             self._sql.run("end_instance", (hub_project_key, runtime_id, before, now_nanos))
         self._sql.run("begin_instance", (hub_project_key, runtime_id, instance_id, now_nanos))
         self._instances.put((hub_project, runtime_id), instance_id)
-        self._changes.instances[hub_project, runtime_id] = (instance_id, now_nanos)
+        self._changes.of_command.instances[hub_project, runtime_id] = (instance_id, now_nanos)
 
     def save_presence(self, hub_project: HubProject, runtimes: Sequence[Runtime]) -> None:
         """Store presence."""
@@ -385,7 +386,7 @@ class SqlWriteSession:
                 rows_max=rows_max,
                 samples_max=samples_max,
             )
-            self._changes.alerts.add(observation.key.hub_project)
+            self._changes.of_command.alerts.add(observation.key.hub_project)
 
     def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, *, now_nanos: int) -> bool:
         """Mark an alert as seen."""
@@ -394,5 +395,5 @@ class SqlWriteSession:
             return False
         was_open = alert_rows.acknowledge_alert(self._sql, tenant[0], alert_id=alert_id, now_nanos=now_nanos)
         if was_open:
-            self._changes.alerts.add(hub_project)
+            self._changes.of_command.alerts.add(hub_project)
         return was_open

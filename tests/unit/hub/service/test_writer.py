@@ -12,6 +12,7 @@ from hub.core.values import HubProject, ProjectId
 from hub.service.writer import Command, Lane
 from hub.store.contract import WriteTransaction
 from hub.store.sqlite.engine import SqliteEngine, opened_engine
+from hub.store.sqlite.session import SqliteSession
 from hub.store.store import SqlStore
 from tests.unit.hub.gate import Gate, batch, caller_of
 from tests.unit.hub.stored_runs import WALL_NANOS, event
@@ -87,6 +88,58 @@ def test_a_refused_batch_leaves_nothing_of_its_run_behind(gate: Gate) -> None:
     assert [each.position for each in gate.events()] == [1]
 
 
+def test_what_was_undone_is_not_announced(gate: Gate) -> None:
+    # Who watches would skip positions that are still to be given.
+    pushed = gate.ingest.command(caller_of("h"), batch(event(1), event(2), run_id="undone"))
+
+    def refused(transaction: WriteTransaction, now_nanos: int) -> None:
+        pushed(transaction, now_nanos)
+        raise NotFound("run", {})
+
+    gate.queue(gate.ingest.command(caller_of("h"), batch(event(1), run_id="kept")))
+    gate.queue(refused)
+    gate.queue(gate.ingest.command(caller_of("other"), batch(event(1), project_id="q")))
+    gate.writer.step()
+    (changes,) = gate.changes
+    assert changes.head_positions == {"h": 1, "other": 1}
+    assert changes.previous_positions == {"h": 0, "other": 0}
+    assert changes.runs == {("h", "p", "kept"), ("other", "q", "r")}
+
+
+def test_a_group_announces_from_its_first_event_to_its_last(gate: Gate) -> None:
+    gate.push(batch(event(1)))
+    for n in (2, 3):
+        gate.queue(gate.ingest.command(caller_of("h"), batch(event(n))))
+    gate.writer.step()
+    assert gate.changes[-1].previous_positions == {"h": 1}
+    assert gate.changes[-1].head_positions == {"h": 3}
+
+
+def test_a_command_with_a_fault_is_undone_and_its_neighbours_are_kept(gate: Gate) -> None:
+    fault = ZeroDivisionError()
+    done = [gate.queue(binding("a")), gate.queue(binding("b", fault)), gate.queue(binding("c"))]
+    gate.writer.step()
+    assert [each[0].error for each in done] == [None, fault, None]
+    assert bound(gate) == ["a", "c"]
+
+
+def test_a_group_holds_no_more_bytes_than_the_bound_but_always_one_command(store: SqlStore) -> None:
+    gate = Gate(store, Limits(group_bytes_max=10))
+    for bytes_count in (11, 6, 4, 1):
+        gate.writer.submit(
+            binding(f"p{bytes_count}"), lane=Lane.INGEST, bytes_count=bytes_count, deliver=lambda _done: None
+        )
+    assert [gate.writer.step() for _ in range(4)] == [1, 2, 1, 0]
+
+
+def test_control_that_came_later_goes_before_all_ingest_that_waits(gate: Gate) -> None:
+    waiting = [gate.queue(binding(f"p{n}")) for n in range(4)]
+    gate.writer.step()
+    control = [gate.queue(binding(f"c{n}"), lane=Lane.CONTROL) for n in range(3)]
+    gate.writer.step()
+    assert ([len(each) for each in control], waiting[3]) == ([1, 1, 1], [])
+
+
 def test_after_a_stop_nothing_new_is_taken_and_what_is_queued_is_done(gate: Gate) -> None:
     done = gate.queue(binding("a"))
     gate.writer.stop()
@@ -100,11 +153,15 @@ class FailingConnection(apsw.Connection):
     """A connection whose COMMIT fails, before or after it was carried out, while the disk is bad."""
 
     when: str | None = None
+    error: type[Exception] = apsw.IOError
+    can_roll_back = True
 
     def execute(self, statements: str, *rest: object, **named: object) -> apsw.Cursor:
         if statements == "COMMIT" and FailingConnection.when is not None:
             if FailingConnection.when == "after":
                 super().execute("COMMIT")
+            raise FailingConnection.error("disk I/O error")
+        if statements == "ROLLBACK" and not FailingConnection.can_roll_back:
             raise apsw.IOError("disk I/O error")
         return super().execute(statements, *rest, **named)  # type: ignore[arg-type]
 
@@ -135,4 +192,55 @@ def test_a_commit_that_fails_is_unknown_to_all_and_a_repetition_settles_it(
     decision = gate.push(batch(event(2), event(3))).decision
     expected = (0, 2) if is_stored else (2, 0)
     assert (len(decision.accepted), decision.duplicate_count) == expected
+    assert [(each.sequence, each.position) for each in gate.events()] == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("error", [apsw.IOError, apsw.InternalError, RuntimeError])
+def test_whatever_a_commit_fails_with_nothing_of_it_is_taken_for_stored(
+    failing_gate: Gate, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    gate = failing_gate
+    monkeypatch.setattr(FailingConnection, "error", error)
+    monkeypatch.setattr(FailingConnection, "when", "after")
+    with pytest.raises(StorageUnavailable):
+        gate.push(batch(event(1)))
+    monkeypatch.setattr(FailingConnection, "when", None)
+    # The COMMIT was carried out after all: only a look into the file tells, no cache.
+    assert gate.push(batch(event(1))).decision.duplicate_count == 1
+    assert gate.push(batch(event(2))).decision.duplicate_count == 0
+    assert [(each.sequence, each.position) for each in gate.events()] == [(1, 1), (2, 2)]
+
+
+def test_a_transaction_that_cannot_be_undone_costs_one_more_group_and_no_more(
+    failing_gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = failing_gate
+    monkeypatch.setattr(FailingConnection, "can_roll_back", False)
+
+    def broken(_transaction: WriteTransaction, _now_nanos: int) -> None:
+        raise StorageUnavailable
+
+    for command in (broken, binding("a")):
+        with pytest.raises(StorageUnavailable):
+            gate.run(command)
+    monkeypatch.setattr(FailingConnection, "can_roll_back", True)
+    assert gate.run(binding("b")) == "b"
+    assert bound(gate) == ["b"]
+
+
+def test_a_full_disk_is_told_to_the_whole_group_and_the_next_one_that_fits_works(gate: Gate) -> None:
+    gate.push(batch(event(1)))
+    session = gate.store.writing._session
+    assert isinstance(session, SqliteSession)
+    (pages,) = next(iter(session._connection.execute("PRAGMA page_count")))
+    session._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    large = batch(event(3, b"x" * 100_000))
+    done = [gate.queue(gate.ingest.command(caller_of("h"), each)) for each in (batch(event(2)), large)]
+    gate.writer.step()
+    assert [type(each[0].error) for each in done] == [StorageUnavailable, StorageUnavailable]
+    assert [each.sequence for each in gate.events()] == [1]
+    assert len(gate.changes) == 1
+    assert len(gate.push(batch(event(2))).decision.accepted) == 1
+    session._connection.execute(f"PRAGMA max_page_count = {pages + 1_000}")
+    assert len(gate.push(large).decision.accepted) == 1
     assert [(each.sequence, each.position) for each in gate.events()] == [(1, 1), (2, 2), (3, 3)]

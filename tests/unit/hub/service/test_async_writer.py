@@ -1,0 +1,137 @@
+"""The way to the writer from its loop: what waits is bounded in bytes, first come, first served."""
+
+import asyncio
+
+import pytest
+
+from hub.core.errors import HubStopping
+from hub.core.limits import Limits
+from hub.service.writer import Command, Lane
+from hub.store.store import SqlStore
+from tests.unit.hub.gate import Gate
+
+
+@pytest.fixture
+def gate(store: SqlStore) -> Gate:
+    return Gate(store, Limits(writer_queue_bytes_max=10))
+
+
+class Calls:
+    """Commands that were submitted through the loop, and the order in which they ran."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.ran: list[str] = []
+
+    def submit(self, name: str, bytes_count: int) -> "asyncio.Task[asyncio.Future[None]]":
+        command: Command[None] = lambda _transaction, _now: self.ran.append(name)  # noqa: E731
+        submission = self.gate.async_writer.submit(command, lane=Lane.INGEST, bytes_count=bytes_count)
+        return asyncio.get_running_loop().create_task(submission)
+
+    async def step(self) -> None:
+        await settled()
+        self.gate.writer.step()
+        await settled()
+
+
+async def settled() -> None:
+    """Let every task go on as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_what_does_not_fit_waits_until_something_is_done(gate: Gate) -> None:
+    calls = Calls(gate)
+    first, second = calls.submit("first", 8), calls.submit("second", 3)
+    await settled()
+    assert (first.done(), second.done(), gate.async_writer.bytes_queued) == (True, False, 8)
+    await calls.step()
+    assert (calls.ran, second.done(), gate.async_writer.bytes_queued) == (["first"], True, 3)
+    await calls.step()
+    assert (calls.ran, gate.async_writer.bytes_queued) == (["first", "second"], 0)
+    await first.result()
+    await second.result()
+
+
+async def test_one_that_is_larger_than_the_bound_runs_alone(gate: Gate) -> None:
+    calls = Calls(gate)
+    calls.submit("huge", 50)
+    await settled()
+    small = calls.submit("small", 1)
+    await settled()
+    assert not small.done()
+    await calls.step()
+    await calls.step()
+    assert calls.ran == ["huge", "small"]
+
+
+async def test_nobody_overtakes_one_that_waits_however_small(gate: Gate) -> None:
+    calls = Calls(gate)
+    calls.submit("running", 8)
+    await settled()
+    calls.submit("large", 9)
+    await settled()
+    smalls = [calls.submit(f"small {n}", 1) for n in range(2)]
+    await settled()
+    assert [each.done() for each in smalls] == [False, False]
+    for _ in range(3):
+        await calls.step()
+    assert calls.ran == ["running", "large", "small 0", "small 1"]
+
+
+async def test_all_that_fit_again_go_on_at_once(gate: Gate) -> None:
+    calls = Calls(gate)
+    calls.submit("running", 10)
+    await settled()
+    waiting = [calls.submit(f"{n}", 3) for n in range(4)]
+    await calls.step()
+    assert [each.done() for each in waiting] == [True, True, True, False]
+    assert gate.async_writer.bytes_queued == 9
+    for _ in range(2):
+        await calls.step()
+    assert (calls.ran, gate.async_writer.bytes_queued) == (["running", "0", "1", "2", "3"], 0)
+
+
+@pytest.mark.parametrize("is_admitted", [False, True])
+async def test_one_that_gives_up_waiting_leaves_its_place_to_the_next(gate: Gate, is_admitted: bool) -> None:
+    calls = Calls(gate)
+    calls.submit("running", 10)
+    await settled()
+    impatient = calls.submit("impatient", 10)
+    await settled()
+    next_one = calls.submit("next", 10)
+    await settled()
+    if is_admitted:
+        # Its turn has come, and it is cancelled before it could take it.
+        gate.writer.step()
+    impatient.cancel()
+    for _ in range(2):
+        await calls.step()
+    assert (impatient.cancelled(), next_one.done()) == (True, True)
+    assert (calls.ran, gate.async_writer.bytes_queued) == (["running", "next"], 0)
+
+
+async def test_control_never_waits_for_bytes(gate: Gate) -> None:
+    calls = Calls(gate)
+    calls.submit("running", 10)
+    await settled()
+    calls.submit("waiting", 10)
+    control = asyncio.ensure_future(gate.async_writer.call(lambda _transaction, _now: "granted"))
+    await calls.step()
+    assert await control == "granted"
+
+
+async def test_a_refused_submission_holds_no_bytes(gate: Gate) -> None:
+    gate.writer.stop()
+    with pytest.raises(HubStopping):
+        await gate.async_writer.submit(lambda _transaction, _now: None, lane=Lane.INGEST, bytes_count=10)
+    assert gate.async_writer.bytes_queued == 0
+
+
+async def test_a_caller_that_went_away_does_not_disturb_the_delivery(gate: Gate) -> None:
+    calls = Calls(gate)
+    gone, there = await calls.submit("gone", 1), await calls.submit("there", 1)
+    gone.cancel()
+    await calls.step()
+    await there
+    assert (calls.ran, gate.async_writer.bytes_queued) == (["gone", "there"], 0)
