@@ -21,10 +21,11 @@ from runtime_agent.local_client import open_local_log
 from synchub.v1.sync_event_pb2 import StoredEvent, SyncEvent
 from synchub.v1.sync_service_pb2 import ExportEventsRequest, ListRunsRequest, PushEventsRequest
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
-from tests.robustness.programs import HUB_PROJECT, Programs
+from tests.robustness.programs import HUB_PROJECT, Programs, running_programs
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOGS: Final = Path(os.environ.get("SYNCHUB_TEST_EVENT_LOGS", ROOT.parent / "shared" / "real_input"))
+MAPPER: Final = LOGS / "map_events.py"
 SETS: Final = ("bazel_bep", "temporal_histories", "go_test_json")
 SECONDS_MAX: Final = 60.0
 EVENTS_PER_APPEND: Final = 200
@@ -39,22 +40,22 @@ class RealEvent:
     payload: bytes
 
 
+# By a mark: a fixture would have started both programs before the test could say that it is skipped.
+pytestmark = pytest.mark.skipif(
+    not MAPPER.exists(), reason="no real event logs: SYNCHUB_TEST_EVENT_LOGS names the folder that has them"
+)
+
+
 @pytest.fixture
 def programs(tmp_path: Path) -> Iterator[Programs]:
-    programs = Programs(tmp_path)
-    programs.start()
-    yield programs
-    programs.agent.stop()
-    programs.hub.stop()
+    with running_programs(tmp_path) as programs:
+        yield programs
 
 
 def real_runs(name: str) -> dict[RunKey, list[RealEvent]]:
     """Return the runs of a set, as its own script maps them."""
-    mapper = LOGS / "map_events.py"
-    if not mapper.exists():
-        pytest.skip("no real event logs: SYNCHUB_TEST_EVENT_LOGS names the folder that has them")
     told = subprocess.run(
-        [sys.executable, str(mapper), name], capture_output=True, check=True, timeout=SECONDS_MAX
+        [sys.executable, str(MAPPER), name], capture_output=True, check=True, timeout=SECONDS_MAX
     )
     runs: dict[RunKey, list[RealEvent]] = defaultdict(list)
     for line in told.stdout.splitlines():

@@ -16,7 +16,7 @@ from synchub.v1.alert_pb2 import AlertReason
 from synchub.v1.sync_service_pb2 import ListAlertsRequest
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 from tests.robustness.checker import Run, check
-from tests.robustness.programs import HUB_PROJECT, Programs
+from tests.robustness.programs import HUB_PROJECT, Programs, running_programs
 
 SECONDS_MAX: Final = 60.0
 RUN: Final[Run] = ("p", "run")
@@ -25,11 +25,8 @@ OTHER: Final[Run] = ("p", "other")
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Iterator[Programs]:
-    programs = Programs(tmp_path)
-    programs.start()
-    yield programs
-    programs.agent.stop()
-    programs.hub.stop()
+    with running_programs(tmp_path) as programs:
+        yield programs
 
 
 def append(folder: Path, run: Run, payloads: Sequence[bytes]) -> None:

@@ -16,11 +16,13 @@ import pytest
 from runtime_agent.core.errors import AgentUnreachableError, LogError
 from runtime_agent.core.values import AppendRequest, NewEvent, RunKey
 from runtime_agent.local_client import SocketLog
-from tests.robustness.checker import Run, check
-from tests.robustness.programs import Programs
+from tests.robustness.checker import OnHub, Run, check, check_prefix
+from tests.robustness.programs import Programs, running_programs, whole
 
 KILLS: Final = 24
 KILLS_LONG: Final = 300
+READS: Final = 4
+"""How often all is read between the kills, whatever their number."""
 RUNS: Final = 4
 EVENTS_PER_APPEND_MAX: Final = 40
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -28,11 +30,8 @@ ANSWER_SECONDS_MAX: Final = 30.0
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Iterator[Programs]:
-    programs = Programs(tmp_path)
-    programs.start()
-    yield programs
-    programs.agent.stop()
-    programs.hub.stop()
+    with running_programs(tmp_path) as programs:
+        yield programs
 
 
 class Appender(threading.Thread):
@@ -95,7 +94,9 @@ def test_what_was_acknowledged_survives_kills_of_hub_and_agent_once_each(
     appender = Appender(programs.data, random.Random(rng.random()))
     appender.start()
     killed = {"hub": 0, "agent": 0}
-    for _ in range(KILLS_LONG if long_run else KILLS):
+    reads: list[list[OnHub]] = []
+    kills = KILLS_LONG if long_run else KILLS
+    for number in range(1, kills + 1):
         time.sleep(rng.uniform(0.05, 0.4))
         name = rng.choice(["hub", "agent"])
         killed[name] += 1
@@ -103,15 +104,21 @@ def test_what_was_acknowledged_survives_kills_of_hub_and_agent_once_each(
         victim.kill()
         time.sleep(rng.uniform(0, 0.2))
         victim.start()
+        if number % (kills // READS) == 0:
+            reads.append(programs.watched())
     appender.is_ending.set()
     appender.join(60)
     assert appender.has_ended_well
     programs.wait_until_synced()
 
-    verdict = check(appender.acknowledged, programs.watched())
-
+    watched = programs.watched()
+    verdict = check(appender.acknowledged, watched, cursors=programs.cursors())
     assert verdict.faults == []
+    assert [check_prefix(earlier, watched) for earlier in reads] == [[]] * READS
+    # Types, times and all the rest besides, as they lie in the log of the agent.
+    assert check(programs.logged(), programs.watched(whole)).faults == []
     # The rare states were reached at all: a zero here means that nothing was tested.
     assert min(killed.values()) > 0
+    assert min(len(read) for read in reads) > 0
     assert verdict.acknowledged_count > 100
     assert appender.repeated_count > 0
