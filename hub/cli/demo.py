@@ -72,6 +72,11 @@ def demo(
             checks = story.run()
         finally:
             story.processes.close()
+    tell_checks(checks, is_json=is_json)
+
+
+def tell_checks(checks: Sequence[Check], *, is_json: bool) -> None:
+    """Print the figures. Raises: CommandFailed where one of them is not as it must be."""
     if is_json:
         for check in checks:
             print_json({"what": check.what, "found": check.found, "is_right": check.is_right})
@@ -79,8 +84,9 @@ def demo(
         print()
         rows = [[check.what, check.found, "yes" if check.is_right else "NO"] for check in checks]
         print_table(["WHAT", "FOUND", "RIGHT"], rows, empty="")
-    if not all(check.is_right for check in checks):
-        raise CommandFailed("the demo found something that is not as it must be; see the table")
+    wrong = [check.what for check in checks if not check.is_right]
+    if wrong or not checks:
+        raise CommandFailed(f"{len(wrong)} of {len(checks)} figures are wrong: {', '.join(wrong)}")
 
 
 class _Story:
