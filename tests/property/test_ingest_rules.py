@@ -22,6 +22,8 @@ RUNS = st.sampled_from(["r", "R", "r/1"])
 RUNTIMES = st.sampled_from(["home", "clone"])
 TENANTS = st.sampled_from(["h", "h", "h", "stranger"])
 """Who owns a project is drawn too; mostly one tenant, or hardly anything would be accepted."""
+WRONG = st.one_of(st.just(frozenset[int]()), st.frozensets(st.integers(0, 3), max_size=2))
+"""Which events of a batch carry a hash that their content does not have; mostly none."""
 
 
 @st.composite
@@ -55,16 +57,19 @@ class ModelRun:
         return chain_hash_after(chain_hash_at_start("p", self.run_id), hashes)
 
     def push(
-        self, pushed: list[EventContent], proof: bytes | None
+        self, pushed: list[EventContent], proof: bytes | None, *, wrong: frozenset[int]
     ) -> tuple[int, int, list[tuple[int, ConflictReason]], bool]:
         """Return (accepted, duplicates, conflicts, go back) and keep what is accepted."""
         cursor = self.cursor
         if proof is not None and pushed[0].sequence > cursor + 1:
             return 0, 0, [], True
-        diverged = proof is not None and self._is_diverged(pushed, proof, cursor=cursor)
+        diverged = proof is not None and self._is_diverged(pushed, proof, cursor=cursor, wrong=wrong)
         accepted = duplicates = 0
         conflicts: list[tuple[int, ConflictReason]] = []
-        for each in pushed:
+        for index, each in enumerate(pushed):
+            if index in wrong:
+                conflicts.append((each.sequence, ConflictReason.CONTENT_HASH_MISMATCH))
+                continue
             held = self.events.get(each.sequence)
             finals = [n for n, one in self.events.items() if one.is_final]
             if held is not None and held.content_hash == each.content_hash:
@@ -84,10 +89,12 @@ class ModelRun:
                 self.events[each.sequence] = each
         return accepted, duplicates, conflicts, False
 
-    def _is_diverged(self, pushed: list[EventContent], proof: bytes, *, cursor: int) -> bool:
-        for each in pushed:
+    def _is_diverged(
+        self, pushed: list[EventContent], proof: bytes, *, cursor: int, wrong: frozenset[int]
+    ) -> bool:
+        for index, each in enumerate(pushed):
             held = self.events.get(each.sequence)
-            if held is not None and held.content_hash != each.content_hash:
+            if index not in wrong and held is not None and held.content_hash != each.content_hash:
                 return True
         if pushed[-1].sequence < cursor:
             return False
@@ -111,7 +118,7 @@ class IngestMachine(RuleBasedStateMachine):
         self.runs: dict[str, ModelRun] = {}
         self.positions: dict[tuple[str, int], int] = {}
         self.cursors: dict[str, int] = {}
-        self.sent: list[tuple[str, str, str, list[EventContent], bytes | None]] = []
+        self.sent: list[tuple[str, str, str, list[EventContent], bytes | None, frozenset[int]]] = []
 
     def teardown(self) -> None:
         self.exit.close()
@@ -121,20 +128,27 @@ class IngestMachine(RuleBasedStateMachine):
         runtime_id=RUNTIMES,
         tenant=TENANTS,
         pushed=st.lists(made_events(), min_size=1, max_size=6),
+        wrong=WRONG,
     )
     def somebody_pushes_without_a_proof(
-        self, run_id: str, runtime_id: str, tenant: str, pushed: list[EventContent]
+        self, run_id: str, runtime_id: str, tenant: str, pushed: list[EventContent], wrong: frozenset[int]
     ) -> None:
-        self._push(tenant, runtime_id, run_id, pushed, None)
+        self._push(tenant, runtime_id, run_id, pushed, None, wrong)
 
-    @rule(run_id=RUNS, first=st.integers(1, SEQUENCES_MAX), size=st.integers(1, 5), is_fork=st.booleans())
+    @rule(
+        run_id=RUNS,
+        first=st.integers(1, SEQUENCES_MAX),
+        size=st.integers(1, 5),
+        is_fork=st.booleans(),
+        wrong=WRONG,
+    )
     def a_runtime_pushes_its_history_with_a_proof(
-        self, run_id: str, first: int, size: int, is_fork: bool
+        self, run_id: str, first: int, size: int, is_fork: bool, wrong: frozenset[int]
     ) -> None:
         history = [event(n, b"fork" if is_fork and n > 3 else b"history") for n in range(1, first + size)]
         before = [each.content_hash for each in history[: first - 1]]
         proof = chain_hash_after(chain_hash_at_start("p", run_id), before)
-        self._push("h", "home", run_id, history[first - 1 :], proof)
+        self._push("h", "home", run_id, history[first - 1 :], proof, wrong)
 
     @rule(run_id=RUNS, size=st.integers(1, 4))
     def the_home_runtime_goes_on_from_the_cursor(self, run_id: str, size: int) -> None:
@@ -142,9 +156,8 @@ class IngestMachine(RuleBasedStateMachine):
         cursor = 0 if run is None else run.cursor
         proof = chain_hash_at_start("p", run_id) if run is None else run.chain_at(cursor)
         runtime_id = "home" if run is None else run.runtime_id
-        self._push(
-            "h", runtime_id, run_id, [event(cursor + n, b"history") for n in range(1, size + 1)], proof
-        )
+        pushed = [event(cursor + n, b"history") for n in range(1, size + 1)]
+        self._push("h", runtime_id, run_id, pushed, proof, frozenset())
 
     @rule(choice=st.integers(0, 10_000))
     def any_batch_comes_again(self, choice: int) -> None:
@@ -169,10 +182,17 @@ class IngestMachine(RuleBasedStateMachine):
         assert len(set(self.positions.values())) == len(self.positions)
 
     def _push(
-        self, tenant: str, runtime_id: str, run_id: str, pushed: list[EventContent], proof: bytes | None
+        self,
+        tenant: str,
+        runtime_id: str,
+        run_id: str,
+        pushed: list[EventContent],
+        proof: bytes | None,
+        wrong: frozenset[int],
     ) -> None:
-        self.sent.append((tenant, runtime_id, run_id, pushed, proof))
-        sent = batch(*pushed, proof=proof, run_id=run_id, runtime_id=runtime_id)
+        self.sent.append((tenant, runtime_id, run_id, pushed, proof, wrong))
+        wrong_hashes = {index: b"wrong" for index in wrong if index < len(pushed)}
+        sent = batch(*pushed, proof=proof, run_id=run_id, runtime_id=runtime_id, wrong_hashes=wrong_hashes)
         outcome = self.gate.push(sent, hub_project=tenant)
         run = self.runs.get(run_id)
         if self.owner not in (None, tenant):
@@ -181,7 +201,7 @@ class IngestMachine(RuleBasedStateMachine):
             self._check_refused(outcome, ConflictReason.HOME_RUNTIME_MISMATCH, size=len(pushed))
         else:
             run = run or ModelRun(run_id, runtime_id)
-            self._check_decided(outcome, run, pushed, proof)
+            self._check_decided(outcome, run, run.push(pushed, proof, wrong=wrong))
             if outcome.decision.accepted:
                 self.owner = tenant
                 self.runs[run_id] = run
@@ -191,9 +211,11 @@ class IngestMachine(RuleBasedStateMachine):
         assert outcome.head is None
 
     def _check_decided(
-        self, outcome: PushOutcome, run: ModelRun, pushed: list[EventContent], proof: bytes | None
+        self,
+        outcome: PushOutcome,
+        run: ModelRun,
+        expected: tuple[int, int, list[tuple[int, ConflictReason]], bool],
     ) -> None:
-        expected = run.push(pushed, proof)
         decision = outcome.decision
         conflicts = [(conflict.sequence, conflict.reason) for conflict in decision.conflicts]
         assert (

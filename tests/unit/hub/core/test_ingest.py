@@ -188,6 +188,79 @@ def test_a_dropped_event_is_filled_within_its_own_batch() -> None:
     assert (decision.accepted, decision.duplicate_count) == ((event(1),), 1)
 
 
+def dropped(sequence: int, *, claims_final: bool = False) -> EventContent:
+    """An event without its bytes, which may be wrong about all but its hash."""
+    return event(sequence)._replace(payload=None, is_final=claims_final)
+
+
+def final_after(decision: BatchDecision, *held: EventContent) -> int | None:
+    return advanced_head(head_with(*held), decision, stored_beyond=()).final_sequence
+
+
+def test_a_run_that_a_dropped_event_made_complete_goes_on_once_its_content_says_otherwise() -> None:
+    held = (event(1), dropped(2, claims_final=True))
+    assert head_with(*held).is_complete
+    decision = decide(batch(event(2), event(3)), *held)
+    assert (decision.filled, decision.accepted, list(decision.conflicts)) == ((event(2),), (event(3),), [])
+    assert final_after(decision, *held) is None
+
+
+def test_a_dropped_event_whose_content_is_final_completes_the_run() -> None:
+    true_content = event(2, is_final=True)
+    held = (event(1), true_content._replace(payload=None, is_final=False))
+    decision = decide(batch(true_content, event(3)), *held)
+    assert (decision.filled, reasons(decision)) == ((true_content,), [(3, ConflictReason.RUN_COMPLETE)])
+    assert final_after(decision, *held) == 2
+
+
+def test_going_back_comes_before_every_row_of_a_single_event() -> None:
+    held = (event(1), event(3))
+    pushed = batch(event(3, b"other"), event(4), proof=b"\7" * 32, wrong_hashes={1: b"\1" * 32})
+    assert decide(pushed, *held) == BatchDecision((), (), 0, (), go_back=True, head=head_with(*held))
+
+
+def test_a_wrong_content_hash_comes_before_a_diverged_history_and_a_complete_run() -> None:
+    held = (event(1, is_final=True),)
+    pushed = batch(event(2), event(3), proof=b"\7" * 32, wrong_hashes={0: b"\1" * 32})
+    assert reasons(decide(pushed, *held)) == [
+        (2, ConflictReason.CONTENT_HASH_MISMATCH),
+        # ... and a diverged history comes before a complete run.
+        (3, ConflictReason.HISTORY_DIVERGED),
+    ]
+
+
+def test_what_is_stored_comes_before_a_complete_run() -> None:
+    held = (event(1), event(3, is_final=True))
+    decision = decide(batch(event(3, is_final=True), event(1, is_final=True), event(3, b"other")), *held)
+    assert decision.duplicate_count == 1
+    assert reasons(decision) == [(1, ConflictReason.SEQUENCE_REUSED), (3, ConflictReason.SEQUENCE_REUSED)]
+
+
+def test_a_wrong_content_hash_alone_does_not_make_a_proven_batch_diverge() -> None:
+    # The second one's content is not what is stored, but it is not known what was meant either.
+    pushed = batch(event(1), event(2), proof=chain_hash_at_start("p", "r"), wrong_hashes={1: b"\1" * 32})
+    decision = decide(pushed, event(1))
+    assert decision.duplicate_count == 1
+    assert reasons(decision) == [(2, ConflictReason.CONTENT_HASH_MISMATCH)]
+    decision = decide(replace(pushed, wrong_hashes={0: b"\1" * 32}), event(1))
+    assert decision.accepted == (event(2),)
+
+
+def test_the_start_of_another_run_proves_nothing() -> None:
+    for other in (chain_hash_at_start("p", "R"), chain_hash_at_start("pr", ""), bytes(32)):
+        assert reasons(decide(batch(event(1), proof=other))) == [(1, ConflictReason.HISTORY_DIVERGED)]
+
+
+def test_the_cursor_waits_at_zero_while_the_first_event_is_missing() -> None:
+    head = head_with(event(2), event(3))
+    assert (head.cursor, head.chain_hash, head.highest_sequence) == (0, chain_hash_at_start("p", "r"), 3)
+
+
+def test_a_run_is_complete_only_when_its_final_event_lies_at_the_cursor() -> None:
+    assert not head_with(event(1), event(3, is_final=True)).is_complete
+    assert head_with(event(1), event(2), event(3, is_final=True)).is_complete
+
+
 def test_the_cursor_jumps_over_all_that_is_stored_once_the_gap_closes() -> None:
     held = (event(1), event(3), event(4), event(6))
     head = head_with(*held)
