@@ -43,9 +43,6 @@ from synchub.contract import MESSAGE_BYTES_MAX
 from synchub.v1 import runtime_agent_service_pb2 as pb
 from synchub.v1 import runtime_agent_service_pb2_grpc
 
-AGENT_ROLE: Final = "agent"
-"""The role under which a running agent holds its data folder."""
-
 _CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

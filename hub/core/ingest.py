@@ -20,7 +20,7 @@ here depends on time, on counts of batches or on a cache: only on what is stored
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hub.core.values import (
@@ -227,11 +227,8 @@ def advanced_head(
     for event in decision.accepted:
         if event.is_final:
             final_sequence = event.sequence
-    return RunHead(
-        run_key=head.run_key,
-        project_id=head.project_id,
-        run_id=head.run_id,
-        home_runtime_id=head.home_runtime_id,
+    return replace(
+        head,
         cursor=cursor,
         chain_hash=chain_hash,
         highest_sequence=highest_sequence,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hub.core.alert import Observation, observations_of_batch
 from hub.core.errors import RuntimeDuplicated
@@ -148,7 +148,7 @@ def apply_batch(
             head, decision, stored_beyond=transaction.stored_hashes_after(head, head.cursor)
         )
     elif after.run_key is None:
-        after = _with_key(after, head)
+        after = replace(after, run_key=head.run_key)
     transaction.save_run_head(after, receive_nanos)
     return PushOutcome(decision, after), owner
 
@@ -191,18 +191,3 @@ def _decide(transaction: WriteTransaction, head: RunHead, *, batch: PushBatch) -
     if head.run_key is not None:
         stored = transaction.stored_contents(head, [event.sequence for event in batch.events])
     return decide_batch(head, batch, stored=stored)
-
-
-def _with_key(after: RunHead, head: RunHead) -> RunHead:
-    """Return the head of a run that was new when its batch was decided, with its key."""
-    return RunHead(
-        head.run_key,
-        after.project_id,
-        after.run_id,
-        after.home_runtime_id,
-        after.cursor,
-        after.chain_hash,
-        after.highest_sequence,
-        after.event_count,
-        after.final_sequence,
-    )

@@ -6,6 +6,7 @@ constraints of the schema decide.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 from hub.core.alert import Observation
@@ -221,17 +222,7 @@ class SqlWriteSession:
             ),
         )
         (run_key,) = cast("tuple[int]", row)
-        stored = RunHead(
-            run_key,
-            head.project_id,
-            head.run_id,
-            head.home_runtime_id,
-            head.cursor,
-            head.chain_hash,
-            head.highest_sequence,
-            head.event_count,
-            head.final_sequence,
-        )
+        stored = replace(head, run_key=run_key)
         self._heads.put((head.project_id, head.run_id), stored)
         return stored
 

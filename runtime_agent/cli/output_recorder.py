@@ -53,7 +53,6 @@ class OutputRecorder:
         self._waiting_bytes = 0
         self._partial: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._lost_count = 0
-        self._lost_bytes = 0
         self._unsaid_lost_count = 0
         self._unsaid_lost_bytes = 0
         self._is_finishing = False
@@ -113,7 +112,6 @@ class OutputRecorder:
             while self._waiting_bytes + size > limits.EXEC_BUFFER_BYTES_MAX:
                 if self._is_failing:
                     self._lost_count += 1
-                    self._lost_bytes += len(payload)
                     self._unsaid_lost_count += 1
                     self._unsaid_lost_bytes += len(payload)
                     return

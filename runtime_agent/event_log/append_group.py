@@ -61,7 +61,6 @@ class AppendGroup:
         self._log_bytes = log_bytes
         self._log_bytes_max = log_bytes_max
         self._rows: list[InsertRow] = []
-        self._receipts: list[tuple[int, str, int, int, bytes]] = []
         self._fresh_receipts: dict[tuple[int, str], tuple[int, int, bytes]] = {}
         self._positions: dict[RunKey, int] = {}
         self._sql = statements()

@@ -100,20 +100,3 @@ def load_holder(folder: str) -> LeaseRow | None:
         return None
     finally:
         reader.close()
-
-
-def is_folder_held(folder: str) -> bool:
-    """Say whether some process holds the folder now; takes the lock for a moment where none does.
-
-    Raises: LogStorageError where the folder cannot be used.
-    """
-    if not os.path.isdir(folder):
-        return False
-    try:
-        lock = ProcessLock.try_acquire(folder)
-    except OSError as error:
-        raise LogStorageError(folder, error.strerror or str(error)) from error
-    if lock is None:
-        return True
-    lock.release()
-    return False

@@ -1,6 +1,6 @@
 """One apsw connection as a ``Session``: the only module of the hub that speaks to SQLite."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import cast
@@ -12,9 +12,6 @@ from hub.core.errors import StorageUnavailable
 from hub.store.session import Parameters, Row, SqlValue
 
 log = structlog.get_logger(__name__)
-
-ConnectionFactory = Callable[[], apsw.Connection]
-"""Opens a connection with all its pragmas; tests give one whose file system loses power."""
 
 BULK_ROWS_MAX = 32
 """Rows of one bulk statement; measured here as the fastest, half again as fast as row by row."""
