@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
+from synchub.v1 import lease_service_pb2 as synchub_dot_v1_dot_lease__service__pb2
 from synchub.v1 import sync_event_pb2 as synchub_dot_v1_dot_sync__event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!synchub/v1/presence_service.proto\x12\nsynchub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1bsynchub/v1/sync_event.proto\"\xc0\x02\n\x10HeartbeatRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nruntime_id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x38\n\x06labels\x18\x07 \x03(\x0b\x32(.synchub.v1.HeartbeatRequest.LabelsEntry\x12\'\n\x0b\x61\x63tive_runs\x18\x08 \x03(\x0b\x32\x12.synchub.v1.RunKey\x12\x1c\n\x14unsynced_event_count\x18\t \x01(\x03\x12\x12\n\nis_goodbye\x18\n \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"6\n\x17\x44uplicateInstanceNotice\x12\x1b\n\x13\x63urrent_instance_id\x18\x01 \x01(\t\"A\n\x0b\x44rainNotice\x12\x32\n\x0freconnect_delay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x88\x01\n\x0fHeartbeatNotice\x12\x41\n\x12\x64uplicate_instance\x18\x01 \x01(\x0b\x32#.synchub.v1.DuplicateInstanceNoticeH\x00\x12(\n\x05\x64rain\x18\x02 \x01(\x0b\x32\x17.synchub.v1.DrainNoticeH\x00\x42\x08\n\x06notice\"\xc9\x01\n\x11HeartbeatResponse\x12,\n\x08hub_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x12heartbeat_interval\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\x07notices\x18\x03 \x03(\x0b\x32\x1b.synchub.v1.HeartbeatNotice\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\"\xa0\x03\n\x07Runtime\x12\x12\n\nruntime_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.synchub.v1.RuntimeState\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0f\n\x07version\x18\x06 \x01(\t\x12/\n\x06labels\x18\x07 \x03(\x0b\x32\x1f.synchub.v1.Runtime.LabelsEntry\x12\'\n\x0b\x61\x63tive_runs\x18\x08 \x03(\x0b\x32\x12.synchub.v1.RunKey\x12\x1c\n\x14unsynced_event_count\x18\t \x01(\x03\x12\x37\n\x13last_heartbeat_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x37\n\x13instance_start_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x11GetRuntimeRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nruntime_id\x18\x02 \x01(\t\":\n\x12GetRuntimeResponse\x12$\n\x07runtime\x18\x01 \x01(\x0b\x32\x13.synchub.v1.Runtime\"{\n\x13ListRuntimesRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12(\n\x06states\x18\x02 \x03(\x0e\x32\x18.synchub.v1.RuntimeState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x14ListRuntimesResponse\x12%\n\x08runtimes\x18\x01 \x03(\x0b\x32\x13.synchub.v1.Runtime\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"+\n\x14WatchRuntimesRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\"\\\n\x15WatchRuntimesResponse\x12%\n\x08runtimes\x18\x01 \x03(\x0b\x32\x13.synchub.v1.Runtime\x12\x1c\n\x14is_snapshot_complete\x18\x02 \x01(\x08*z\n\x0cRuntimeState\x12\x1d\n\x19RUNTIME_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14RUNTIME_STATE_ONLINE\x10\x01\x12\x19\n\x15RUNTIME_STATE_OFFLINE\x10\x02\x12\x16\n\x12RUNTIME_STATE_LOST\x10\x03\x32\xd7\x02\n\x0fPresenceService\x12L\n\tHeartbeat\x12\x1c.synchub.v1.HeartbeatRequest\x1a\x1d.synchub.v1.HeartbeatResponse(\x01\x30\x01\x12K\n\nGetRuntime\x12\x1d.synchub.v1.GetRuntimeRequest\x1a\x1e.synchub.v1.GetRuntimeResponse\x12Q\n\x0cListRuntimes\x12\x1f.synchub.v1.ListRuntimesRequest\x1a .synchub.v1.ListRuntimesResponse\x12V\n\rWatchRuntimes\x12 .synchub.v1.WatchRuntimesRequest\x1a!.synchub.v1.WatchRuntimesResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!synchub/v1/presence_service.proto\x12\nsynchub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1esynchub/v1/lease_service.proto\x1a\x1bsynchub/v1/sync_event.proto\"\xc0\x02\n\x10HeartbeatRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nruntime_id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x38\n\x06labels\x18\x07 \x03(\x0b\x32(.synchub.v1.HeartbeatRequest.LabelsEntry\x12\'\n\x0b\x61\x63tive_runs\x18\x08 \x03(\x0b\x32\x12.synchub.v1.RunKey\x12\x1c\n\x14unsynced_event_count\x18\t \x01(\x03\x12\x12\n\nis_goodbye\x18\n \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"6\n\x17\x44uplicateInstanceNotice\x12\x1b\n\x13\x63urrent_instance_id\x18\x01 \x01(\t\"A\n\x0b\x44rainNotice\x12\x32\n\x0freconnect_delay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xb7\x01\n\x0fHeartbeatNotice\x12\x41\n\x12\x64uplicate_instance\x18\x01 \x01(\x0b\x32#.synchub.v1.DuplicateInstanceNoticeH\x00\x12(\n\x05\x64rain\x18\x02 \x01(\x0b\x32\x17.synchub.v1.DrainNoticeH\x00\x12-\n\x0blease_abort\x18\x03 \x01(\x0b\x32\x16.synchub.v1.LeaseAbortH\x00\x42\x08\n\x06notice\"\xc9\x01\n\x11HeartbeatResponse\x12,\n\x08hub_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x12heartbeat_interval\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\x07notices\x18\x03 \x03(\x0b\x32\x1b.synchub.v1.HeartbeatNotice\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\"\xa0\x03\n\x07Runtime\x12\x12\n\nruntime_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.synchub.v1.RuntimeState\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0f\n\x07version\x18\x06 \x01(\t\x12/\n\x06labels\x18\x07 \x03(\x0b\x32\x1f.synchub.v1.Runtime.LabelsEntry\x12\'\n\x0b\x61\x63tive_runs\x18\x08 \x03(\x0b\x32\x12.synchub.v1.RunKey\x12\x1c\n\x14unsynced_event_count\x18\t \x01(\x03\x12\x37\n\x13last_heartbeat_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x37\n\x13instance_start_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x11GetRuntimeRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nruntime_id\x18\x02 \x01(\t\":\n\x12GetRuntimeResponse\x12$\n\x07runtime\x18\x01 \x01(\x0b\x32\x13.synchub.v1.Runtime\"{\n\x13ListRuntimesRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12(\n\x06states\x18\x02 \x03(\x0e\x32\x18.synchub.v1.RuntimeState\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x14ListRuntimesResponse\x12%\n\x08runtimes\x18\x01 \x03(\x0b\x32\x13.synchub.v1.Runtime\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"+\n\x14WatchRuntimesRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\"\\\n\x15WatchRuntimesResponse\x12%\n\x08runtimes\x18\x01 \x03(\x0b\x32\x13.synchub.v1.Runtime\x12\x1c\n\x14is_snapshot_complete\x18\x02 \x01(\x08*z\n\x0cRuntimeState\x12\x1d\n\x19RUNTIME_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14RUNTIME_STATE_ONLINE\x10\x01\x12\x19\n\x15RUNTIME_STATE_OFFLINE\x10\x02\x12\x16\n\x12RUNTIME_STATE_LOST\x10\x03\x32\xd7\x02\n\x0fPresenceService\x12L\n\tHeartbeat\x12\x1c.synchub.v1.HeartbeatRequest\x1a\x1d.synchub.v1.HeartbeatResponse(\x01\x30\x01\x12K\n\nGetRuntime\x12\x1d.synchub.v1.GetRuntimeRequest\x1a\x1e.synchub.v1.GetRuntimeResponse\x12Q\n\x0cListRuntimes\x12\x1f.synchub.v1.ListRuntimesRequest\x1a .synchub.v1.ListRuntimesResponse\x12V\n\rWatchRuntimes\x12 .synchub.v1.WatchRuntimesRequest\x1a!.synchub.v1.WatchRuntimesResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,36 +40,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEATREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_RUNTIME_LABELSENTRY']._loaded_options = None
   _globals['_RUNTIME_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_RUNTIMESTATE']._serialized_start=1850
-  _globals['_RUNTIMESTATE']._serialized_end=1972
-  _globals['_HEARTBEATREQUEST']._serialized_start=169
-  _globals['_HEARTBEATREQUEST']._serialized_end=489
-  _globals['_HEARTBEATREQUEST_LABELSENTRY']._serialized_start=444
-  _globals['_HEARTBEATREQUEST_LABELSENTRY']._serialized_end=489
-  _globals['_DUPLICATEINSTANCENOTICE']._serialized_start=491
-  _globals['_DUPLICATEINSTANCENOTICE']._serialized_end=545
-  _globals['_DRAINNOTICE']._serialized_start=547
-  _globals['_DRAINNOTICE']._serialized_end=612
-  _globals['_HEARTBEATNOTICE']._serialized_start=615
-  _globals['_HEARTBEATNOTICE']._serialized_end=751
-  _globals['_HEARTBEATRESPONSE']._serialized_start=754
-  _globals['_HEARTBEATRESPONSE']._serialized_end=955
-  _globals['_RUNTIME']._serialized_start=958
-  _globals['_RUNTIME']._serialized_end=1374
-  _globals['_RUNTIME_LABELSENTRY']._serialized_start=444
-  _globals['_RUNTIME_LABELSENTRY']._serialized_end=489
-  _globals['_GETRUNTIMEREQUEST']._serialized_start=1376
-  _globals['_GETRUNTIMEREQUEST']._serialized_end=1436
-  _globals['_GETRUNTIMERESPONSE']._serialized_start=1438
-  _globals['_GETRUNTIMERESPONSE']._serialized_end=1496
-  _globals['_LISTRUNTIMESREQUEST']._serialized_start=1498
-  _globals['_LISTRUNTIMESREQUEST']._serialized_end=1621
-  _globals['_LISTRUNTIMESRESPONSE']._serialized_start=1623
-  _globals['_LISTRUNTIMESRESPONSE']._serialized_end=1709
-  _globals['_WATCHRUNTIMESREQUEST']._serialized_start=1711
-  _globals['_WATCHRUNTIMESREQUEST']._serialized_end=1754
-  _globals['_WATCHRUNTIMESRESPONSE']._serialized_start=1756
-  _globals['_WATCHRUNTIMESRESPONSE']._serialized_end=1848
-  _globals['_PRESENCESERVICE']._serialized_start=1975
-  _globals['_PRESENCESERVICE']._serialized_end=2318
+  _globals['_RUNTIMESTATE']._serialized_start=1929
+  _globals['_RUNTIMESTATE']._serialized_end=2051
+  _globals['_HEARTBEATREQUEST']._serialized_start=201
+  _globals['_HEARTBEATREQUEST']._serialized_end=521
+  _globals['_HEARTBEATREQUEST_LABELSENTRY']._serialized_start=476
+  _globals['_HEARTBEATREQUEST_LABELSENTRY']._serialized_end=521
+  _globals['_DUPLICATEINSTANCENOTICE']._serialized_start=523
+  _globals['_DUPLICATEINSTANCENOTICE']._serialized_end=577
+  _globals['_DRAINNOTICE']._serialized_start=579
+  _globals['_DRAINNOTICE']._serialized_end=644
+  _globals['_HEARTBEATNOTICE']._serialized_start=647
+  _globals['_HEARTBEATNOTICE']._serialized_end=830
+  _globals['_HEARTBEATRESPONSE']._serialized_start=833
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1034
+  _globals['_RUNTIME']._serialized_start=1037
+  _globals['_RUNTIME']._serialized_end=1453
+  _globals['_RUNTIME_LABELSENTRY']._serialized_start=476
+  _globals['_RUNTIME_LABELSENTRY']._serialized_end=521
+  _globals['_GETRUNTIMEREQUEST']._serialized_start=1455
+  _globals['_GETRUNTIMEREQUEST']._serialized_end=1515
+  _globals['_GETRUNTIMERESPONSE']._serialized_start=1517
+  _globals['_GETRUNTIMERESPONSE']._serialized_end=1575
+  _globals['_LISTRUNTIMESREQUEST']._serialized_start=1577
+  _globals['_LISTRUNTIMESREQUEST']._serialized_end=1700
+  _globals['_LISTRUNTIMESRESPONSE']._serialized_start=1702
+  _globals['_LISTRUNTIMESRESPONSE']._serialized_end=1788
+  _globals['_WATCHRUNTIMESREQUEST']._serialized_start=1790
+  _globals['_WATCHRUNTIMESREQUEST']._serialized_end=1833
+  _globals['_WATCHRUNTIMESRESPONSE']._serialized_start=1835
+  _globals['_WATCHRUNTIMESRESPONSE']._serialized_end=1927
+  _globals['_PRESENCESERVICE']._serialized_start=2054
+  _globals['_PRESENCESERVICE']._serialized_end=2397
 # @@protoc_insertion_point(module_scope)

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
+from synchub.v1 import lease_service_pb2 as _lease_service_pb2
 from synchub.v1 import sync_event_pb2 as _sync_event_pb2
 import builtins as _builtins
 import sys
@@ -187,6 +188,7 @@ class HeartbeatNotice(_message.Message):
 
     DUPLICATE_INSTANCE_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
+    LEASE_ABORT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def duplicate_instance(self) -> Global___DuplicateInstanceNotice:
         """Another instance of this runtime was heard."""
@@ -195,17 +197,22 @@ class HeartbeatNotice(_message.Message):
     def drain(self) -> Global___DrainNotice:
         """The hub will stop."""
 
+    @_builtins.property
+    def lease_abort(self) -> _lease_service_pb2.LeaseAbort:
+        """A lease of this runtime is to be aborted; said again with each answer while it is so."""
+
     def __init__(
         self,
         *,
         duplicate_instance: Global___DuplicateInstanceNotice | None = ...,
         drain: Global___DrainNotice | None = ...,
+        lease_abort: _lease_service_pb2.LeaseAbort | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "duplicate_instance", b"duplicate_instance", "notice", b"notice"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "duplicate_instance", b"duplicate_instance", "lease_abort", b"lease_abort", "notice", b"notice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "duplicate_instance", b"duplicate_instance", "notice", b"notice"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "duplicate_instance", b"duplicate_instance", "lease_abort", b"lease_abort", "notice", b"notice"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_notice: _TypeAlias = _typing.Literal["duplicate_instance", "drain"]  # noqa: Y015
+    _WhichOneofReturnType_notice: _TypeAlias = _typing.Literal["duplicate_instance", "drain", "lease_abort"]  # noqa: Y015
     _WhichOneofArgType_notice: _TypeAlias = _typing.Literal["notice", b"notice"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_notice) -> _WhichOneofReturnType_notice | None: ...
 
