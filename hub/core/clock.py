@@ -6,6 +6,19 @@ clock nor a restart revives, lengthens or freezes anything that expires.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from synchub.contract import NANOS_PER_SECOND
+
+RFC3339_NANOS_MAX: Final = 253_402_300_800 * NANOS_PER_SECOND - 1
+"""The last nanosecond of the year 9999, after which RFC 3339 has no year."""
+
+
+def rfc3339(nanos: int) -> str:
+    """Return a moment given in Unix nanoseconds, 0 or more, as people and programs write it, in UTC."""
+    seconds, rest = divmod(min(nanos, RFC3339_NANOS_MAX), NANOS_PER_SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 class HubClock:

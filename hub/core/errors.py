@@ -10,6 +10,13 @@
     │   ├── RuntimeDuplicated        RUNTIME_DUPLICATED
     │   ├── GenerationChanged        GENERATION_CHANGED
     │   ├── PositionAhead            POSITION_AHEAD
+    │   ├── LeaseHeld                LEASE_HELD
+    │   ├── LeaseFenced              LEASE_FENCED
+    │   ├── LeaseMissing             LEASE_MISSING
+    │   ├── LeaseSuperseded          LEASE_SUPERSEDED
+    │   ├── LeaseExpired             LEASE_EXPIRED
+    │   ├── ResourceUnderMaintenance RESOURCE_UNDER_MAINTENANCE
+    │   ├── IdempotencyConflict      IDEMPOTENCY_CONFLICT
     │   ├── LimitReached             LIMIT_REACHED
     │   ├── StorageUnavailable       STORAGE_UNAVAILABLE
     │   └── HubStopping              HUB_STOPPING
@@ -22,7 +29,9 @@ people. No internal detail, path or SQL stands in a ``Refusal``; ``StartRefused`
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hub.core.values import HubGeneration, InstanceId, ProjectId, RuntimeId
+from hub.core.clock import rfc3339
+from hub.core.values import HubGeneration, InstanceId, ProjectId, ResourceName, RuntimeId
+from synchub.contract import NANOS_PER_SECOND
 
 VIOLATIONS_MAX = 16
 """Most field violations in one refusal; error details travel in metadata of about 8 KiB."""
@@ -37,6 +46,13 @@ class Reason(StrEnum):
     RUNTIME_DUPLICATED = "RUNTIME_DUPLICATED"
     GENERATION_CHANGED = "GENERATION_CHANGED"
     POSITION_AHEAD = "POSITION_AHEAD"
+    LEASE_HELD = "LEASE_HELD"
+    LEASE_FENCED = "LEASE_FENCED"
+    LEASE_MISSING = "LEASE_MISSING"
+    LEASE_SUPERSEDED = "LEASE_SUPERSEDED"
+    LEASE_EXPIRED = "LEASE_EXPIRED"
+    RESOURCE_UNDER_MAINTENANCE = "RESOURCE_UNDER_MAINTENANCE"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     LIMIT_REACHED = "LIMIT_REACHED"
     STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"
     HUB_STOPPING = "HUB_STOPPING"
@@ -65,6 +81,10 @@ class Refusal(HubError):
     def metadata(self) -> dict[str, str]:
         """Return the facts for programs, with lowerCamelCase keys."""
         return {}
+
+    def retry_seconds(self) -> float | None:
+        """Return how long to wait before trying again, None where that depends on the reason alone."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +195,158 @@ class PositionAhead(Refusal):
 
 
 @dataclass(eq=False)
+class LeaseHeld(Refusal):
+    """Another holds the resource, or others wait for it and nobody may pass them.
+
+    ``holder_name`` is empty and ``expire_nanos`` None where it is free but others wait.
+    """
+
+    reason = Reason.LEASE_HELD
+    resource: ResourceName
+    holder_name: str
+    expire_nanos: int | None
+    now_nanos: int
+
+    def __str__(self) -> str:
+        if self.expire_nanos is None:
+            return f"others wait for resource {self.resource!r}; wait_timeout queues this call behind them"
+        return (
+            f"resource {self.resource!r} is held by {self.holder_name!r} until"
+            f" {rfc3339(self.expire_nanos)} unless it is renewed or released"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        facts: dict[str, str] = {"resource": self.resource}
+        if self.expire_nanos is not None:
+            facts["holderDisplayName"] = self.holder_name
+            facts["expireTime"] = rfc3339(self.expire_nanos)
+        return facts
+
+    def retry_seconds(self) -> float | None:
+        return _seconds_until(self.expire_nanos, self.now_nanos)
+
+
+@dataclass(eq=False)
+class ResourceUnderMaintenance(Refusal):
+    """A maintenance lives on the resource."""
+
+    reason = Reason.RESOURCE_UNDER_MAINTENANCE
+    resource: ResourceName
+    holder_name: str
+    expire_nanos: int
+    now_nanos: int
+
+    def __str__(self) -> str:
+        return (
+            f"resource {self.resource!r} is under maintenance by {self.holder_name!r} until"
+            f" {rfc3339(self.expire_nanos)} unless it is renewed or finished"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        return {
+            "resource": self.resource,
+            "holderDisplayName": self.holder_name,
+            "expireTime": rfc3339(self.expire_nanos),
+        }
+
+    def retry_seconds(self) -> float | None:
+        return _seconds_until(self.expire_nanos, self.now_nanos)
+
+
+@dataclass(eq=False)
+class LeaseFenced(Refusal):
+    """The token is from before the resource's last maintenance."""
+
+    reason = Reason.LEASE_FENCED
+    resource: ResourceName
+    fencing_token: int
+    maintenance_token: int
+
+    def __str__(self) -> str:
+        return (
+            f"token {self.fencing_token} of resource {self.resource!r} is fenced: a maintenance with token"
+            f" {self.maintenance_token} came after it; acquire anew"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        return _token_facts(self.resource, self.fencing_token)
+
+
+@dataclass(eq=False)
+class LeaseMissing(Refusal):
+    """Nobody holds the resource: there never was a tenure, it was released, or it was purged.
+
+    ``fencing_token`` is the one that was shown, 0 where none was.
+    """
+
+    reason = Reason.LEASE_MISSING
+    resource: ResourceName
+    fencing_token: int
+
+    def __str__(self) -> str:
+        return f"nobody holds resource {self.resource!r}: it was never leased, or the lease was given back"
+
+    def metadata(self) -> dict[str, str]:
+        return _token_facts(self.resource, self.fencing_token)
+
+
+@dataclass(eq=False)
+class LeaseSuperseded(Refusal):
+    """Another holder, token or nonce came after; ``what`` says what was shown.
+
+    ``fencing_token`` is the one that was shown, 0 where none was.
+    """
+
+    reason = Reason.LEASE_SUPERSEDED
+    resource: ResourceName
+    fencing_token: int
+    what: str = "this credential"
+
+    def __str__(self) -> str:
+        return f"{self.what} of resource {self.resource!r} is superseded; acquire anew, with a new nonce"
+
+    def metadata(self) -> dict[str, str]:
+        return _token_facts(self.resource, self.fencing_token)
+
+
+@dataclass(eq=False)
+class LeaseExpired(Refusal):
+    """The expire time passed; a lost lease never comes back under its old token."""
+
+    reason = Reason.LEASE_EXPIRED
+    resource: ResourceName
+    fencing_token: int
+    expire_nanos: int
+
+    def __str__(self) -> str:
+        return (
+            f"the lease of resource {self.resource!r} expired at {rfc3339(self.expire_nanos)};"
+            " acquire anew, with a new nonce"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        return {
+            **_token_facts(self.resource, self.fencing_token),
+            "expireTime": rfc3339(self.expire_nanos),
+        }
+
+
+@dataclass(eq=False)
+class IdempotencyConflict(Refusal):
+    """An id was used before with something else; ``field`` names where it stands."""
+
+    reason = Reason.IDEMPOTENCY_CONFLICT
+    field: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.id!r} was used before with other parameters; take a new one"
+
+    def metadata(self) -> dict[str, str]:
+        return {"field": self.field, "id": self.id}
+
+
+@dataclass(eq=False)
 class LimitReached(Refusal):
     """A bound of the hub is reached; ``limit`` names it."""
 
@@ -207,3 +379,14 @@ class HubStopping(Refusal):
 
     def __str__(self) -> str:
         return "the hub is stopping; connect again in a moment"
+
+
+def _token_facts(resource: ResourceName, fencing_token: int) -> dict[str, str]:
+    facts = {"resource": str(resource)}
+    if fencing_token:
+        facts["fencingToken"] = str(fencing_token)
+    return facts
+
+
+def _seconds_until(expire_nanos: int | None, now_nanos: int) -> float | None:
+    return None if expire_nanos is None else max(0.0, (expire_nanos - now_nanos) / NANOS_PER_SECOND)

@@ -41,6 +41,28 @@ class Limits:
     drain_reconnect_seconds_max: float = 5.0
     """Over how long runtimes are spread that come back after a stop."""
 
+    lease_ttl_seconds_default: float = 10.0
+    maintenance_ttl_seconds_default: float = 30.0
+    lease_ttl_seconds_min: float = 1.0
+    lease_ttl_seconds_max: float = 3_600.0
+    """A TTL that is asked for is brought within these two."""
+    lease_wait_seconds_max: float = 600.0
+    """How long a call may wait for a lease."""
+    lease_waiters_max: int = 1_000
+    """Calls that wait for one resource."""
+    lease_past_nonces_max: int = 8
+    """Nonces of ended tenures that a resource remembers."""
+    lease_renewals_max: int = 1_000
+    """Renewals in one request of a RenewLeases stream."""
+    lease_waiters_shown_max: int = 100
+    """Waiters that GetResourceState names."""
+    lease_retention_seconds: float = 7 * 86_400.0
+    """Tenures that ended longer ago are dropped; tokens go on above theirs."""
+    lease_purge_rows_max: int = 1_000
+    """Resources dropped in one command."""
+    receipts_max: int = 65_536
+    """Stored answers of a hub project; the oldest make room."""
+
     alert_rows_max: int = 10_000
     """Alerts of one hub project; past it one overflow row counts."""
     alert_samples_max: int = 16

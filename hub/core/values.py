@@ -20,6 +20,10 @@ InstanceId = NewType("InstanceId", str)
 """One start of a runtime's agent."""
 HubGeneration = NewType("HubGeneration", str)
 """Random id of a store's life."""
+ResourceName = NewType("ResourceName", str)
+"""What a lease is on, within a hub project."""
+HolderId = NewType("HolderId", str)
+"""Who holds a lease, within its runtime."""
 AlertId = NewType("AlertId", str)
 """Names an alert within its hub project."""
 

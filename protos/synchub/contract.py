@@ -56,6 +56,13 @@ EDGE_WHITE_SPACE_CODE_POINTS: Final = frozenset(
 )
 """White space that may not begin or end an identifier (it may stand inside)."""
 
+NONCE_CHARACTERS_MIN: Final = 22
+"""Shortest nonce of a lease credential: 128 random bits in URL-safe Base64."""
+NONCE_CHARACTERS_MAX: Final = 128
+"""Longest nonce of a lease credential."""
+NONCE_ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+"""What a nonce is made of."""
+
 _CONTROL_CHARACTERS: Final = frozenset(map(chr, CONTROL_CODE_POINTS))
 _EDGE_CHARACTERS: Final = frozenset(map(chr, EDGE_WHITE_SPACE_CODE_POINTS))
 
@@ -84,6 +91,18 @@ def identifier_fault(value: str, bytes_max: int = IDENTIFIER_BYTES_MAX) -> str |
         return f"has the control code point U+{ord(control):04X}, which is not allowed"
     if value[0] in _EDGE_CHARACTERS or value[-1] in _EDGE_CHARACTERS:
         return "begins or ends with white space, which is not allowed"
+    return None
+
+
+def nonce_fault(nonce: str) -> str | None:
+    """Say what keeps ``nonce`` from being the secret half of a lease credential, or None where it is one.
+
+    Returns: a phrase that completes "<field> …". It never holds the nonce.
+    """
+    if not NONCE_CHARACTERS_MIN <= len(nonce) <= NONCE_CHARACTERS_MAX:
+        return f"has {len(nonce)} characters; {NONCE_CHARACTERS_MIN} to {NONCE_CHARACTERS_MAX} are needed, at random"
+    if not NONCE_ALPHABET.issuperset(nonce):
+        return "has a character other than A-Z a-z 0-9 _ -"
     return None
 
 

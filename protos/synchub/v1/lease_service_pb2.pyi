@@ -38,6 +38,8 @@ class _LeaseStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeaseState
     """The expire time passed and nobody has taken it."""
     LEASE_STATE_RELEASED: _LeaseState.ValueType  # 4
     """It was given back."""
+    LEASE_STATE_FENCED: _LeaseState.ValueType  # 5
+    """A maintenance ended it."""
 
 class LeaseState(_LeaseState, metaclass=_LeaseStateEnumTypeWrapper):
     """Where a tenure stands, at the moment of the read."""
@@ -52,6 +54,8 @@ LEASE_STATE_EXPIRED: LeaseState.ValueType  # 3
 """The expire time passed and nobody has taken it."""
 LEASE_STATE_RELEASED: LeaseState.ValueType  # 4
 """It was given back."""
+LEASE_STATE_FENCED: LeaseState.ValueType  # 5
+"""A maintenance ended it."""
 Global___LeaseState: _TypeAlias = LeaseState  # noqa: Y015
 
 class _AbortReason:
@@ -1023,7 +1027,7 @@ class GetLeaseResponse(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
-        """The last tenure of the resource, live or ended."""
+        """The last tenure of the resource that was no maintenance, live or ended."""
 
     def __init__(
         self,
@@ -1458,11 +1462,11 @@ class GetResourceStateResponse(_message.Message):
     """How many wait at this hub."""
     @_builtins.property
     def lease(self) -> Global___Lease:
-        """The last tenure, live or ended; absent where there is none or a maintenance came after it."""
+        """The last tenure that was no maintenance, live or ended; absent where there is none."""
 
     @_builtins.property
     def maintenance(self) -> Global___Lease:
-        """The maintenance, live or ended; absent where there is none or a tenure came after it."""
+        """The last maintenance, live or ended; absent where there is none."""
 
     @_builtins.property
     def waiters(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseWaiter]:

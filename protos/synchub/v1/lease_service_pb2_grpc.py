@@ -190,7 +190,7 @@ class LeaseServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetLease(self, request, context):
-        """Returns the last tenure of a resource.
+        """Returns the last tenure of a resource that was no maintenance.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,7 +68,7 @@ class LeaseServiceStub:
     What protects is the token in the protected write: between a check and a write a lease may be lost.
     """
     GetLease: _grpc.UnaryUnaryMultiCallable[_lease_service_pb2.GetLeaseRequest, _lease_service_pb2.GetLeaseResponse]
-    """Returns the last tenure of a resource."""
+    """Returns the last tenure of a resource that was no maintenance."""
     ListLeases: _grpc.UnaryUnaryMultiCallable[_lease_service_pb2.ListLeasesRequest, _lease_service_pb2.ListLeasesResponse]
     """Lists live leases and maintenances, ascending by the bytes of their resources."""
     WatchLeases: _grpc.UnaryStreamMultiCallable[_lease_service_pb2.WatchLeasesRequest, _lease_service_pb2.WatchLeasesResponse]
@@ -125,7 +125,7 @@ class LeaseServiceAsyncStub(LeaseServiceStub):
     What protects is the token in the protected write: between a check and a write a lease may be lost.
     """
     GetLease: _aio.UnaryUnaryMultiCallable[_lease_service_pb2.GetLeaseRequest, _lease_service_pb2.GetLeaseResponse]  # type: ignore[assignment]
-    """Returns the last tenure of a resource."""
+    """Returns the last tenure of a resource that was no maintenance."""
     ListLeases: _aio.UnaryUnaryMultiCallable[_lease_service_pb2.ListLeasesRequest, _lease_service_pb2.ListLeasesResponse]  # type: ignore[assignment]
     """Lists live leases and maintenances, ascending by the bytes of their resources."""
     WatchLeases: _aio.UnaryStreamMultiCallable[_lease_service_pb2.WatchLeasesRequest, _lease_service_pb2.WatchLeasesResponse]  # type: ignore[assignment]
@@ -233,7 +233,7 @@ class LeaseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _lease_service_pb2.GetLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lease_service_pb2.GetLeaseResponse, _abc.Awaitable[_lease_service_pb2.GetLeaseResponse]]:
-        """Returns the last tenure of a resource."""
+        """Returns the last tenure of a resource that was no maintenance."""
 
     @_abc_1.abstractmethod
     def ListLeases(

@@ -1,0 +1,466 @@
+"""Who may act on a resource: tenures, and what each lease call does to them.
+
+Pure decisions on (resource, request, now): each returns the resource as it is afterwards, or raises the
+refusal, and then nothing has changed. A lease and a maintenance are both a tenure of the resource; the
+last of each kind is kept, and whichever has the larger token is the current one. Maintenance itself is
+decided in ``core.maintenance``.
+
+Moments are hub time in Unix nanoseconds; a tenure is live while now < its expire time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import sha256
+from typing import NamedTuple
+
+from hub.core.errors import (
+    LeaseExpired,
+    LeaseFenced,
+    LeaseHeld,
+    LeaseMissing,
+    LeaseSuperseded,
+    LimitReached,
+    ResourceUnderMaintenance,
+)
+from hub.core.values import HolderId, ResourceName, RuntimeId
+from synchub.contract import SEQUENCE_MAX
+
+
+class AbortReason(StrEnum):
+    """Why a holder is asked to stop; EXTERNAL is never overwritten by INTERNAL."""
+
+    INTERNAL = "INTERNAL"
+    EXTERNAL = "EXTERNAL"
+
+
+class TenureState(StrEnum):
+    """Where a tenure stands at a moment; the last three are for good."""
+
+    LIVE = "LIVE"
+    UNCLAIMED = "UNCLAIMED"
+    """Transferred, and its new holder has not acquired it yet: nothing is current meanwhile."""
+    EXPIRED = "EXPIRED"
+    RELEASED = "RELEASED"
+    FENCED = "FENCED"
+    """A maintenance ended it."""
+
+
+class TenureEnd(NamedTuple):
+    """How a tenure ended, and when."""
+
+    state: TenureState
+    end_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds: two are the same where runtime and holder id are."""
+
+    runtime_id: RuntimeId
+    holder_id: HolderId
+    display_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name for people."""
+        return self.display_name or self.holder_id
+
+    def is_same(self, other: "Holder") -> bool:
+        """Whether both are one holder."""
+        return (self.runtime_id, self.holder_id) == (other.runtime_id, other.holder_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """One holder's time with a resource.
+
+    ``nonce_hash`` is None while a transferred lease is unclaimed; ``end`` is None until an end was
+    noted, so an expired tenure may still have none: ask ``state``.
+    """
+
+    resource: ResourceName
+    holder: Holder
+    fencing_token: int
+    epoch: int
+    ttl_nanos: int
+    acquire_nanos: int
+    renew_nanos: int
+    expire_nanos: int
+    nonce_hash: bytes | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    abort_reason: AbortReason | None = None
+    is_maintenance: bool = False
+    end: TenureEnd | None = None
+
+    def is_live(self, now_nanos: int) -> bool:
+        """Whether it has neither ended nor expired."""
+        return self.end is None and now_nanos < self.expire_nanos
+
+    def state(self, now_nanos: int) -> TenureState:
+        """Return where it stands."""
+        if self.end is not None:
+            return self.end.state
+        if now_nanos >= self.expire_nanos:
+            return TenureState.EXPIRED
+        return TenureState.UNCLAIMED if self.nonce_hash is None else TenureState.LIVE
+
+    def renewed(self, now_nanos: int, *, ttl_nanos: int | None) -> "Tenure":
+        """Return it with a deadline from now on, also when that is earlier; None keeps the TTL."""
+        ttl_nanos = self.ttl_nanos if ttl_nanos is None else ttl_nanos
+        return replace(self, ttl_nanos=ttl_nanos, renew_nanos=now_nanos, expire_nanos=now_nanos + ttl_nanos)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Below this no token or epoch of a hub project is given any more, whatever rows are gone."""
+
+    fencing_token: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What decides about the next call on a resource.
+
+    ``fencing_token`` and ``epoch`` are the last ones given, ``maintenance_token`` is that of the last
+    maintenance, 0 where there was none. ``past_nonce_hashes`` are of ended tenures, oldest first.
+    """
+
+    name: ResourceName
+    floor: Floor
+    fencing_token: int
+    epoch: int
+    maintenance_token: int = 0
+    past_nonce_hashes: tuple[bytes, ...] = ()
+    lease: Tenure | None = None
+    maintenance: Tenure | None = None
+
+    @property
+    def current(self) -> Tenure | None:
+        """The tenure with the larger token, lease or maintenance."""
+        if self.lease is None or self.maintenance is None:
+            return self.lease or self.maintenance
+        return max(self.lease, self.maintenance, key=lambda tenure: tenure.fencing_token)
+
+
+def unused_resource(name: ResourceName, floor: Floor) -> Resource:
+    """Return a resource of which nothing is stored: it reads as the floor."""
+    return Resource(name, floor, floor.fencing_token, floor.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What proves a tenure, the nonce only as its hash."""
+
+    resource: ResourceName
+    runtime_id: RuntimeId
+    holder_id: HolderId
+    fencing_token: int
+    nonce_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants a tenure, under which nonce, for how long."""
+
+    holder: Holder
+    nonce_hash: bytes
+    ttl_nanos: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Granted(NamedTuple):
+    """A resource with the tenure that was granted; ``is_renewed`` where it was the caller's before."""
+
+    resource: Resource
+    tenure: Tenure
+    is_renewed: bool
+
+
+def hash_of_nonce(nonce: str) -> bytes:
+    """Return what the hub keeps of a nonce."""
+    return sha256(nonce.encode()).digest()
+
+
+# --- tenures --------------------------------------------------------------------------------------
+
+
+def open_tenure(
+    resource: Resource, claim: Claim, now_nanos: int, *, past_nonces_max: int, is_maintenance: bool = False
+) -> Granted:
+    """Open a new tenure; the one before is over and its nonce never opens another.
+
+    Raises: LimitReached where tokens or epochs are used up.
+    """
+    tenure = Tenure(
+        resource=resource.name,
+        holder=claim.holder,
+        fencing_token=_next_number(resource.fencing_token, resource.floor.fencing_token, "fencing_token"),
+        epoch=_next_number(resource.epoch, resource.floor.epoch, "epoch")
+        if is_maintenance
+        else resource.epoch,
+        ttl_nanos=claim.ttl_nanos,
+        acquire_nanos=now_nanos,
+        renew_nanos=now_nanos,
+        expire_nanos=now_nanos + claim.ttl_nanos,
+        nonce_hash=claim.nonce_hash,
+        labels=claim.labels,
+        is_maintenance=is_maintenance,
+    )
+    opened = replace(
+        resource,
+        fencing_token=tenure.fencing_token,
+        epoch=tenure.epoch,
+        past_nonce_hashes=_with_past_nonce(resource, past_nonces_max),
+    )
+    if is_maintenance:
+        return Granted(
+            replace(opened, maintenance=tenure, maintenance_token=tenure.fencing_token), tenure, False
+        )
+    return Granted(replace(opened, lease=tenure), tenure, False)
+
+
+def with_tenure(resource: Resource, tenure: Tenure) -> Resource:
+    """Return the resource with a tenure of its in a new state."""
+    if tenure.is_maintenance:
+        return replace(resource, maintenance=tenure)
+    return replace(resource, lease=tenure)
+
+
+def decide_expiry(resource: Resource, now_nanos: int) -> Resource:
+    """Note the end of what expired, so that no clock revives it; the same where nothing did."""
+    for tenure in (resource.lease, resource.maintenance):
+        if tenure is not None and tenure.end is None and now_nanos >= tenure.expire_nanos:
+            ended = replace(tenure, end=TenureEnd(TenureState.EXPIRED, tenure.expire_nanos))
+            resource = with_tenure(resource, ended)
+    return resource
+
+
+def refuse_under_maintenance(resource: Resource, now_nanos: int) -> None:
+    """Return where no maintenance lives.
+
+    Raises: ResourceUnderMaintenance.
+    """
+    tenure = resource.maintenance
+    if tenure is not None and tenure is resource.current and tenure.is_live(now_nanos):
+        raise ResourceUnderMaintenance(
+            resource.name, tenure.holder.name, expire_nanos=tenure.expire_nanos, now_nanos=now_nanos
+        )
+
+
+def refuse_ended_nonce(resource: Resource, nonce_hash: bytes, now_nanos: int) -> None:
+    """Return where a nonce has not opened a tenure that ended: a delayed copy of a request opens nothing.
+
+    Raises: LeaseSuperseded.
+    """
+    tenures = filter(None, (resource.lease, resource.maintenance))
+    is_of_ended = any(
+        tenure.nonce_hash == nonce_hash and not (tenure is resource.current and tenure.is_live(now_nanos))
+        for tenure in tenures
+    )
+    if is_of_ended or nonce_hash in resource.past_nonce_hashes:
+        raise LeaseSuperseded(resource.name, 0, "the nonce of an ended tenure")
+
+
+def current_tenure(resource: Resource, credential: Credential) -> Tenure:
+    """Return the tenure that a credential proves, lease or maintenance, which may have expired.
+
+    Raises, the first that holds: LeaseFenced, LeaseMissing, LeaseSuperseded.
+    """
+    tenure = tenure_of_token(resource, credential.fencing_token)
+    is_proven = (
+        tenure.holder.runtime_id == credential.runtime_id
+        and tenure.holder.holder_id == credential.holder_id
+        and tenure.nonce_hash == credential.nonce_hash
+    )
+    if not is_proven:
+        raise LeaseSuperseded(resource.name, credential.fencing_token)
+    return tenure
+
+
+def tenure_of_token(resource: Resource, fencing_token: int) -> Tenure:
+    """Return the tenure of a token, where it is the current one; it may have expired.
+
+    Raises, the first that holds: LeaseFenced, LeaseMissing, LeaseSuperseded.
+    """
+    if fencing_token < resource.maintenance_token:
+        raise LeaseFenced(resource.name, fencing_token, resource.maintenance_token)
+    tenure = resource.current
+    if tenure is None or (tenure.end is not None and tenure.end.state is not TenureState.EXPIRED):
+        raise LeaseMissing(resource.name, fencing_token)
+    if tenure.fencing_token != fencing_token:
+        raise LeaseSuperseded(resource.name, fencing_token)
+    return tenure
+
+
+def refuse_expired(tenure: Tenure, now_nanos: int) -> None:
+    """Return where a tenure is live.
+
+    Raises: LeaseExpired.
+    """
+    if not tenure.is_live(now_nanos):
+        raise LeaseExpired(tenure.resource, tenure.fencing_token, tenure.expire_nanos)
+
+
+# --- the calls ------------------------------------------------------------------------------------
+
+
+def decide_acquire(
+    resource: Resource, claim: Claim, now_nanos: int, *, may_open: bool, past_nonces_max: int
+) -> Granted:
+    """Decide AcquireLease; ``may_open`` is False where others wait: then only the live holder passes.
+
+    Raises: ResourceUnderMaintenance, LeaseSuperseded, LeaseHeld, LimitReached.
+    """
+    refuse_under_maintenance(resource, now_nanos)
+    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
+    tenure = resource.current
+    if tenure is not None and tenure.is_live(now_nanos):
+        if not tenure.holder.is_same(claim.holder):
+            raise _held(tenure, now_nanos)
+        if tenure.nonce_hash is None or tenure.nonce_hash == claim.nonce_hash:
+            own = replace(
+                tenure.renewed(now_nanos, ttl_nanos=claim.ttl_nanos),
+                holder=claim.holder,
+                labels=claim.labels,
+                nonce_hash=claim.nonce_hash,
+            )
+            return Granted(with_tenure(resource, own), own, True)
+    elif not may_open:
+        raise LeaseHeld(resource.name, "", expire_nanos=None, now_nanos=now_nanos)
+    return open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max)
+
+
+def decide_takeover(
+    resource: Resource, claim: Claim, now_nanos: int, *, may_open: bool, past_nonces_max: int
+) -> Granted:
+    """Decide TakeoverLease: a new tenure only where the last one expired.
+
+    Raises: ResourceUnderMaintenance, LeaseSuperseded, LeaseMissing, LeaseHeld, LimitReached.
+    """
+    refuse_under_maintenance(resource, now_nanos)
+    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
+    tenure = resource.current
+    state = None if tenure is None or tenure.is_maintenance else tenure.state(now_nanos)
+    if tenure is None or state not in (TenureState.LIVE, TenureState.UNCLAIMED, TenureState.EXPIRED):
+        raise LeaseMissing(resource.name, 0)
+    if state is not TenureState.EXPIRED:
+        raise _held(tenure, now_nanos)
+    if not may_open:
+        raise LeaseHeld(resource.name, "", expire_nanos=None, now_nanos=now_nanos)
+    return open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max)
+
+
+def decide_renew(
+    resource: Resource, credential: Credential, now_nanos: int, *, ttl_nanos: int | None
+) -> Granted:
+    """Decide RenewLease: the deadline is from now on; None keeps the TTL.
+
+    Raises: LeaseFenced, LeaseMissing, LeaseSuperseded, LeaseExpired; ResourceUnderMaintenance for the
+    credential of a maintenance.
+    """
+    tenure = _proven_lease(resource, credential, now_nanos)
+    refuse_expired(tenure, now_nanos)
+    renewed = tenure.renewed(now_nanos, ttl_nanos=ttl_nanos)
+    return Granted(with_tenure(resource, renewed), renewed, True)
+
+
+def decide_release(resource: Resource, credential: Credential, now_nanos: int) -> Resource:
+    """Decide ReleaseLease: free, also where it expired and nobody took it.
+
+    Raises: LeaseFenced, LeaseMissing, LeaseSuperseded; ResourceUnderMaintenance for the credential of a
+    maintenance.
+    """
+    tenure = _proven_lease(resource, credential, now_nanos)
+    end = TenureEnd(TenureState.RELEASED, min(now_nanos, tenure.expire_nanos))
+    return with_tenure(resource, replace(tenure, end=end))
+
+
+def decide_transfer(
+    resource: Resource,
+    credential: Credential,
+    now_nanos: int,
+    *,
+    next_holder: Holder,
+    ttl_nanos: int | None,
+    past_nonces_max: int,
+) -> Granted:
+    """Decide TransferLease: the next holder has it under the next token, without a nonce.
+
+    Raises: LeaseFenced, ResourceUnderMaintenance, LeaseMissing, LeaseSuperseded, LeaseExpired,
+    LimitReached.
+    """
+    if credential.fencing_token >= resource.maintenance_token:
+        refuse_under_maintenance(resource, now_nanos)
+    tenure = _proven_lease(resource, credential, now_nanos)
+    refuse_expired(tenure, now_nanos)
+    claim = Claim(next_holder, b"", tenure.ttl_nanos if ttl_nanos is None else ttl_nanos)
+    opened = open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max)
+    unclaimed = replace(opened.tenure, nonce_hash=None)
+    return Granted(with_tenure(opened.resource, unclaimed), unclaimed, False)
+
+
+def decide_abort(
+    resource: Resource, now_nanos: int, *, fencing_token: int | None, reason: AbortReason
+) -> Granted:
+    """Decide AbortLease of the live tenure, where a token is given only of that one.
+
+    Raises: LeaseFenced, ResourceUnderMaintenance, LeaseMissing, LeaseSuperseded, LeaseExpired.
+    """
+    if fencing_token is None or fencing_token >= resource.maintenance_token:
+        refuse_under_maintenance(resource, now_nanos)
+    last = resource.current
+    shown = (0 if last is None else last.fencing_token) if fencing_token is None else fencing_token
+    tenure = tenure_of_token(resource, shown)
+    if tenure.is_maintenance:
+        raise LeaseMissing(resource.name, shown)
+    refuse_expired(tenure, now_nanos)
+    if tenure.abort_reason is not AbortReason.EXTERNAL:
+        tenure = replace(tenure, abort_reason=reason)
+    return Granted(with_tenure(resource, tenure), tenure, True)
+
+
+def decide_check(
+    resource: Resource, fencing_token: int, now_nanos: int, *, nonce_hash: bytes | None
+) -> Tenure:
+    """Decide CheckLease: return the tenure where the token is current, lease or maintenance.
+
+    Raises: LeaseFenced, LeaseMissing, LeaseSuperseded, LeaseExpired.
+    """
+    tenure = tenure_of_token(resource, fencing_token)
+    if tenure.nonce_hash is None or nonce_hash not in (None, tenure.nonce_hash):
+        raise LeaseSuperseded(resource.name, fencing_token)
+    refuse_expired(tenure, now_nanos)
+    return tenure
+
+
+def _proven_lease(resource: Resource, credential: Credential, now_nanos: int) -> Tenure:
+    """Return the lease that a credential proves; a maintenance has calls of its own."""
+    tenure = current_tenure(resource, credential)
+    if tenure.is_maintenance:
+        refuse_under_maintenance(resource, now_nanos)
+        raise LeaseMissing(resource.name, credential.fencing_token)
+    return tenure
+
+
+def _held(tenure: Tenure, now_nanos: int) -> LeaseHeld:
+    return LeaseHeld(
+        tenure.resource, tenure.holder.name, expire_nanos=tenure.expire_nanos, now_nanos=now_nanos
+    )
+
+
+def _with_past_nonce(resource: Resource, past_nonces_max: int) -> tuple[bytes, ...]:
+    """Return the nonces to remember once the current tenure is over."""
+    past = resource.past_nonce_hashes
+    if resource.current is not None and resource.current.nonce_hash is not None:
+        past = (*past, resource.current.nonce_hash)
+    return past[max(0, len(past) - past_nonces_max) :]
+
+
+def _next_number(last: int, floor: int, limit: str) -> int:
+    """Return the number after the larger of the two; nothing wraps."""
+    highest = max(last, floor)
+    if highest >= SEQUENCE_MAX:
+        raise LimitReached(limit, SEQUENCE_MAX)
+    return highest + 1
