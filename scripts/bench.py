@@ -13,10 +13,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc.aio
 import uvloop
 
 from scripts.benchmarks.figures import Figures, progress
 from scripts.benchmarks.ingest import bench_ingest
+from scripts.benchmarks.leases import bench_leases
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ COMMANDS = (
         "first sending, sending again, and single events, against raw SQLite and bare syncs of the disk",
         lambda is_quick: bench_ingest(is_quick=is_quick),
     ),
+    Command(
+        "leases",
+        "64 callers that acquire, renew and release leases, against etcd and bare syncs of the disk",
+        lambda is_quick: bench_leases(is_quick=is_quick),
+    ),
 )
 
 
@@ -48,8 +55,11 @@ def main() -> None:
         added.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     arguments = parser.parse_args()
     run = next(command.run for command in COMMANDS if command.name == arguments.command)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        figures = runner.run(run(arguments.quick))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            figures = runner.run(run(arguments.quick))
+    except grpc.aio.AioRpcError as error:
+        raise SystemExit(f"a call failed, so there is nothing to measure: {error.details()}") from error
     progress("")
     print(figures.figures_line())
     print(figures.ratios_line())
