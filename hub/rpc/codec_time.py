@@ -1,9 +1,14 @@
 """Moments and spans between the hub's integers and protobuf."""
 
+from typing import Final
+
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from synchub.contract import NANOS_PER_SECOND
+
+DURATION_SECONDS_MAX: Final = 315_576_000_000
+"""Longest span that protobuf allows, about 10,000 years."""
 
 
 def timestamp_to_proto(nanos: int) -> Timestamp:
@@ -14,5 +19,32 @@ def timestamp_to_proto(nanos: int) -> Timestamp:
 
 def duration_to_proto(seconds: float) -> Duration:
     """Return a span that is not negative, given in seconds, to the nanosecond."""
-    whole, rest = divmod(round(seconds * NANOS_PER_SECOND), NANOS_PER_SECOND)
+    return nanos_to_duration(round(seconds * NANOS_PER_SECOND))
+
+
+def nanos_to_duration(nanos: int) -> Duration:
+    """Return a span that is not negative, given in nanoseconds."""
+    whole, rest = divmod(nanos, NANOS_PER_SECOND)
     return Duration(seconds=whole, nanos=rest)
+
+
+def duration_fault(duration: Duration) -> str | None:
+    """Say what keeps a message from being a span of 0 or more, or None where it is one.
+
+    Returns: a phrase that completes "<field> …".
+    """
+    seconds, nanos = duration.seconds, duration.nanos
+    if not -NANOS_PER_SECOND < nanos < NANOS_PER_SECOND:
+        return f"has {nanos} nanos; -999,999,999 to 999,999,999 are allowed"
+    if (seconds < 0 < nanos) or (nanos < 0 < seconds):
+        return f"has {seconds} seconds and {nanos} nanos; their signs must be the same"
+    if abs(seconds) > DURATION_SECONDS_MAX:
+        return f"has {seconds} seconds; at most {DURATION_SECONDS_MAX} are allowed"
+    if seconds < 0 or nanos < 0:
+        return "is negative; 0 or more is needed"
+    return None
+
+
+def nanos_from_duration(duration: Duration) -> int:
+    """Return a span in nanoseconds."""
+    return duration.seconds * NANOS_PER_SECOND + duration.nanos

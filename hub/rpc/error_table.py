@@ -13,7 +13,14 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from hub.core.errors import InvalidRequest, NotFound, Reason, Refusal
+from hub.core.errors import (
+    InvalidRequest,
+    LeaseHeld,
+    NotFound,
+    Reason,
+    Refusal,
+    ResourceUnderMaintenance,
+)
 from hub.rpc.codec_time import duration_to_proto
 from synchub.channel import ERROR_DOMAIN
 
@@ -24,6 +31,13 @@ STATUS_CODES: Final[Mapping[Reason, grpc.StatusCode]] = {
     Reason.RUNTIME_DUPLICATED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.GENERATION_CHANGED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.POSITION_AHEAD: grpc.StatusCode.OUT_OF_RANGE,
+    Reason.LEASE_HELD: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.LEASE_FENCED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.LEASE_MISSING: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.LEASE_SUPERSEDED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.LEASE_EXPIRED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.RESOURCE_UNDER_MAINTENANCE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.IDEMPOTENCY_CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
     Reason.LIMIT_REACHED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.STORAGE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Reason.HUB_STOPPING: grpc.StatusCode.UNAVAILABLE,
@@ -34,7 +48,7 @@ RETRY_SECONDS: Final[Mapping[Reason, float]] = {
     Reason.STORAGE_UNAVAILABLE: 1.0,
     Reason.HUB_STOPPING: 1.0,
 }
-"""How long to wait before trying again, where trying again may help."""
+"""How long to wait before trying again, where the reason alone says that trying again may help."""
 
 INTERNAL_REASON: Final = "INTERNAL"
 """The ``ErrorInfo.reason`` of a fault of the hub itself; its metadata has the ``reference``."""
@@ -84,9 +98,19 @@ def _details(refusal: Refusal) -> list[Message]:
     if isinstance(refusal, NotFound):
         name = "/".join(refusal.ids.values())
         details.append(error_details_pb2.ResourceInfo(resource_type=refusal.what, resource_name=_cut(name)))
-    if refusal.reason in RETRY_SECONDS:
-        delay = duration_to_proto(RETRY_SECONDS[refusal.reason])
-        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    if isinstance(refusal, LeaseHeld | ResourceUnderMaintenance):
+        details.append(
+            error_details_pb2.ResourceInfo(
+                resource_type="resource",
+                resource_name=_cut(refusal.resource),
+                owner=_cut(refusal.holder_name),
+            )
+        )
+    seconds = refusal.retry_seconds()
+    if seconds is None:
+        seconds = RETRY_SECONDS.get(refusal.reason)
+    if seconds is not None:
+        details.append(error_details_pb2.RetryInfo(retry_delay=duration_to_proto(seconds)))
     return details
 
 

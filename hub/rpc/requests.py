@@ -11,15 +11,18 @@ import json
 from collections.abc import Mapping
 from typing import Final, NewType
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from hub.core.errors import VIOLATIONS_MAX, InvalidRequest, Violation
 from hub.core.limits import Limits
+from hub.rpc.codec_time import duration_fault, nanos_from_duration
 from synchub.contract import (
     HASH_BYTES,
     attributes_fault,
     identifier_fault,
     length_prefixed,
+    nonce_fault,
 )
 
 PageToken = NewType("PageToken", str)
@@ -91,6 +94,30 @@ class RequestCheck:
         """Require 0 or more."""
         if value < 0:
             self.add(field, f"is {value}; 0 or more is needed")
+
+    def positive(self, field: str, value: int) -> None:
+        """Require 1 or more."""
+        if value < 1:
+            self.add(field, f"is {value}; 1 or more is needed")
+
+    def nonce(self, field: str, value: str) -> None:
+        """Require the secret half of a lease credential; no violation holds it."""
+        fault = nonce_fault(value)
+        if fault is not None:
+            self.add(field, fault)
+
+    def optional_nonce(self, field: str, value: str) -> None:
+        """Require a nonce where anything is given."""
+        if value:
+            self.nonce(field, value)
+
+    def span_nanos(self, field: str, value: Duration) -> int:
+        """Require a span of 0 or more and return it in nanoseconds; 0 where it is none."""
+        fault = duration_fault(value)
+        if fault is not None:
+            self.add(field, fault)
+            return 0
+        return nanos_from_duration(value)
 
     def hash(self, field: str, value: bytes) -> None:
         """Require a hash of 32 bytes."""
