@@ -54,6 +54,10 @@ class Limits:
     """Nonces of ended tenures that a resource remembers."""
     lease_renewals_max: int = 1_000
     """Renewals in one request of a RenewLeases stream."""
+    lease_renewals_remembered_max: int = 10_000
+    """Leases last renewed on one RenewLeases stream whose aborts are pushed there; the oldest make room."""
+    lease_abort_notices_max: int = 1_000
+    """Aborts that one answer to a heartbeat tells; the others are told by the renewals."""
     lease_waiters_shown_max: int = 100
     """Waiters that GetResourceState names."""
     lease_retention_seconds: float = 7 * 86_400.0

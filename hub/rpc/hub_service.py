@@ -63,4 +63,11 @@ def limits_to_proto(limits: Limits) -> HubLimits:
         active_runs_max=limits.active_runs_max,
         heartbeat_interval=duration_to_proto(limits.heartbeat_interval_seconds),
         presence_ttl=duration_to_proto(limits.presence_ttl_seconds),
+        lease_ttl_min=duration_to_proto(limits.lease_ttl_seconds_min),
+        lease_ttl_max=duration_to_proto(limits.lease_ttl_seconds_max),
+        lease_ttl_default=duration_to_proto(limits.lease_ttl_seconds_default),
+        maintenance_ttl_default=duration_to_proto(limits.maintenance_ttl_seconds_default),
+        lease_wait_max=duration_to_proto(limits.lease_wait_seconds_max),
+        lease_waiters_max=limits.lease_waiters_max,
+        lease_renewals_max=limits.lease_renewals_max,
     )

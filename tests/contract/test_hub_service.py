@@ -31,6 +31,11 @@ def test_the_limits_are_those_in_force(hub_stub: HubServiceStub) -> None:
             assert getattr(told, field.name) == getattr(limits, field.name)
     assert told.heartbeat_interval.ToSeconds() == 10
     assert told.presence_ttl.ToSeconds() == 30
+    assert told.lease_ttl_min.ToSeconds() == 1
+    assert told.lease_ttl_max.ToSeconds() == 3_600
+    assert told.lease_ttl_default.ToSeconds() == 10
+    assert told.maintenance_ttl_default.ToSeconds() == 30
+    assert told.lease_wait_max.ToSeconds() == 600
 
 
 def test_the_generation_does_not_change_while_the_store_lives(hub_stub: HubServiceStub) -> None:

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csynchub/v1/hub_service.proto\x12\nsynchub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n\x11GetHubInfoRequest\"\xa9\x03\n\tHubLimits\x12\x1c\n\x14identifier_bytes_max\x18\x01 \x01(\x05\x12\x1c\n\x14\x65vent_type_bytes_max\x18\x02 \x01(\x05\x12\x19\n\x11payload_bytes_max\x18\x03 \x01(\x03\x12\x1b\n\x13\x61ttribute_count_max\x18\x04 \x01(\x05\x12\x1f\n\x17\x61ttribute_key_bytes_max\x18\x05 \x01(\x05\x12\x1c\n\x14\x61ttributes_bytes_max\x18\x06 \x01(\x05\x12\x18\n\x10\x62\x61tch_events_max\x18\x07 \x01(\x05\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x08 \x01(\x03\x12\x19\n\x11message_bytes_max\x18\t \x01(\x03\x12\x1a\n\x12reconcile_runs_max\x18\n \x01(\x05\x12\x17\n\x0f\x61\x63tive_runs_max\x18\x0b \x01(\x05\x12\x35\n\x12heartbeat_interval\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cpresence_ttl\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\"\xb4\x01\n\x12GetHubInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0ehub_generation\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12%\n\x06limits\x18\x04 \x01(\x0b\x32\x15.synchub.v1.HubLimits\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\x12,\n\x08hub_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2Y\n\nHubService\x12K\n\nGetHubInfo\x12\x1d.synchub.v1.GetHubInfoRequest\x1a\x1e.synchub.v1.GetHubInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csynchub/v1/hub_service.proto\x12\nsynchub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n\x11GetHubInfoRequest\"\xe9\x05\n\tHubLimits\x12\x1c\n\x14identifier_bytes_max\x18\x01 \x01(\x05\x12\x1c\n\x14\x65vent_type_bytes_max\x18\x02 \x01(\x05\x12\x19\n\x11payload_bytes_max\x18\x03 \x01(\x03\x12\x1b\n\x13\x61ttribute_count_max\x18\x04 \x01(\x05\x12\x1f\n\x17\x61ttribute_key_bytes_max\x18\x05 \x01(\x05\x12\x1c\n\x14\x61ttributes_bytes_max\x18\x06 \x01(\x05\x12\x18\n\x10\x62\x61tch_events_max\x18\x07 \x01(\x05\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x08 \x01(\x03\x12\x19\n\x11message_bytes_max\x18\t \x01(\x03\x12\x1a\n\x12reconcile_runs_max\x18\n \x01(\x05\x12\x17\n\x0f\x61\x63tive_runs_max\x18\x0b \x01(\x05\x12\x35\n\x12heartbeat_interval\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cpresence_ttl\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rlease_ttl_min\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rlease_ttl_max\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11lease_ttl_default\x18\x10 \x01(\x0b\x32\x19.google.protobuf.Duration\x12:\n\x17maintenance_ttl_default\x18\x11 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0elease_wait_max\x18\x12 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11lease_waiters_max\x18\x13 \x01(\x05\x12\x1a\n\x12lease_renewals_max\x18\x14 \x01(\x05\"\xb4\x01\n\x12GetHubInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0ehub_generation\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12%\n\x06limits\x18\x04 \x01(\x0b\x32\x15.synchub.v1.HubLimits\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\x12,\n\x08hub_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2Y\n\nHubService\x12K\n\nGetHubInfo\x12\x1d.synchub.v1.GetHubInfoRequest\x1a\x1e.synchub.v1.GetHubInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,9 +36,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETHUBINFOREQUEST']._serialized_start=109
   _globals['_GETHUBINFOREQUEST']._serialized_end=128
   _globals['_HUBLIMITS']._serialized_start=131
-  _globals['_HUBLIMITS']._serialized_end=556
-  _globals['_GETHUBINFORESPONSE']._serialized_start=559
-  _globals['_GETHUBINFORESPONSE']._serialized_end=739
-  _globals['_HUBSERVICE']._serialized_start=741
-  _globals['_HUBSERVICE']._serialized_end=830
+  _globals['_HUBLIMITS']._serialized_end=876
+  _globals['_GETHUBINFORESPONSE']._serialized_start=879
+  _globals['_GETHUBINFORESPONSE']._serialized_end=1059
+  _globals['_HUBSERVICE']._serialized_start=1061
+  _globals['_HUBSERVICE']._serialized_end=1150
 # @@protoc_insertion_point(module_scope)

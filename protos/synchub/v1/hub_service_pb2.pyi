@@ -56,6 +56,13 @@ class HubLimits(_message.Message):
     ACTIVE_RUNS_MAX_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
     PRESENCE_TTL_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MIN_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_MAX_FIELD_NUMBER: _builtins.int
+    LEASE_TTL_DEFAULT_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_TTL_DEFAULT_FIELD_NUMBER: _builtins.int
+    LEASE_WAIT_MAX_FIELD_NUMBER: _builtins.int
+    LEASE_WAITERS_MAX_FIELD_NUMBER: _builtins.int
+    LEASE_RENEWALS_MAX_FIELD_NUMBER: _builtins.int
     identifier_bytes_max: _builtins.int
     """Longest identifier, in bytes of UTF-8."""
     event_type_bytes_max: _builtins.int
@@ -78,6 +85,10 @@ class HubLimits(_message.Message):
     """Most runs in one ReconcileRuns call."""
     active_runs_max: _builtins.int
     """Most active runs in one heartbeat."""
+    lease_waiters_max: _builtins.int
+    """Most calls that wait for one resource."""
+    lease_renewals_max: _builtins.int
+    """Most renewals in one request of a RenewLeases stream."""
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration:
         """How often a runtime should send a heartbeat."""
@@ -85,6 +96,26 @@ class HubLimits(_message.Message):
     @_builtins.property
     def presence_ttl(self) -> _duration_pb2.Duration:
         """How long after its last heartbeat a runtime counts as alive."""
+
+    @_builtins.property
+    def lease_ttl_min(self) -> _duration_pb2.Duration:
+        """Shortest TTL of a lease or maintenance; a shorter one that is asked for is raised to it."""
+
+    @_builtins.property
+    def lease_ttl_max(self) -> _duration_pb2.Duration:
+        """Longest TTL of a lease or maintenance; a longer one that is asked for is lowered to it."""
+
+    @_builtins.property
+    def lease_ttl_default(self) -> _duration_pb2.Duration:
+        """TTL of a lease where none is asked for."""
+
+    @_builtins.property
+    def maintenance_ttl_default(self) -> _duration_pb2.Duration:
+        """TTL of a maintenance where none is asked for."""
+
+    @_builtins.property
+    def lease_wait_max(self) -> _duration_pb2.Duration:
+        """Longest wait for a lease."""
 
     def __init__(
         self,
@@ -102,10 +133,17 @@ class HubLimits(_message.Message):
         active_runs_max: _builtins.int = ...,
         heartbeat_interval: _duration_pb2.Duration | None = ...,
         presence_ttl: _duration_pb2.Duration | None = ...,
+        lease_ttl_min: _duration_pb2.Duration | None = ...,
+        lease_ttl_max: _duration_pb2.Duration | None = ...,
+        lease_ttl_default: _duration_pb2.Duration | None = ...,
+        maintenance_ttl_default: _duration_pb2.Duration | None = ...,
+        lease_wait_max: _duration_pb2.Duration | None = ...,
+        lease_waiters_max: _builtins.int = ...,
+        lease_renewals_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "presence_ttl", b"presence_ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl_default", b"lease_ttl_default", "lease_ttl_max", b"lease_ttl_max", "lease_ttl_min", b"lease_ttl_min", "lease_wait_max", b"lease_wait_max", "maintenance_ttl_default", b"maintenance_ttl_default", "presence_ttl", b"presence_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs_max", b"active_runs_max", "attribute_count_max", b"attribute_count_max", "attribute_key_bytes_max", b"attribute_key_bytes_max", "attributes_bytes_max", b"attributes_bytes_max", "batch_bytes_max", b"batch_bytes_max", "batch_events_max", b"batch_events_max", "event_type_bytes_max", b"event_type_bytes_max", "heartbeat_interval", b"heartbeat_interval", "identifier_bytes_max", b"identifier_bytes_max", "message_bytes_max", b"message_bytes_max", "payload_bytes_max", b"payload_bytes_max", "presence_ttl", b"presence_ttl", "reconcile_runs_max", b"reconcile_runs_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs_max", b"active_runs_max", "attribute_count_max", b"attribute_count_max", "attribute_key_bytes_max", b"attribute_key_bytes_max", "attributes_bytes_max", b"attributes_bytes_max", "batch_bytes_max", b"batch_bytes_max", "batch_events_max", b"batch_events_max", "event_type_bytes_max", b"event_type_bytes_max", "heartbeat_interval", b"heartbeat_interval", "identifier_bytes_max", b"identifier_bytes_max", "lease_renewals_max", b"lease_renewals_max", "lease_ttl_default", b"lease_ttl_default", "lease_ttl_max", b"lease_ttl_max", "lease_ttl_min", b"lease_ttl_min", "lease_wait_max", b"lease_wait_max", "lease_waiters_max", b"lease_waiters_max", "maintenance_ttl_default", b"maintenance_ttl_default", "message_bytes_max", b"message_bytes_max", "payload_bytes_max", b"payload_bytes_max", "presence_ttl", b"presence_ttl", "reconcile_runs_max", b"reconcile_runs_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
