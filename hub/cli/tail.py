@@ -1,25 +1,18 @@
 """``synchub tail``: events as they come; goes on where it was when the hub comes back."""
 
 import sys
-import time
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import Annotated
 
 import grpc
 import typer
 
 from hub.cli.events import event_moment, shown_payload
 from hub.cli.hub_calls import channel_to, event_to_json
-from hub.cli.options import (
-    DEFAULT_HUB,
-    HubOption,
-    HubProjectOption,
-    JsonOption,
-    checked_hub_project,
-    hub_addresses,
-)
-from hub.cli.output import fail_refused, print_json, printable
-from synchub.channel import Refusal, explain, refusal_from_error
+from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
+from hub.cli.output import print_json, printable
+from hub.cli.reconnecting import Reconnecting
+from synchub.channel import Refusal, refusal_from_error
 from synchub.v1.sync_event_pb2 import StoredEvent
 from synchub.v1.sync_service_pb2 import WatchEventsRequest
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
@@ -32,12 +25,6 @@ EXAMPLES = """Examples:
 
   synchub tail --hub-project demo --json | jq .text
 """
-
-RETRY_SECONDS_FIRST: Final = 0.5
-RETRY_SECONDS_MAX: Final = 15.0
-"""How long to wait before the hub is asked again; doubled each time up to the largest."""
-PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE")
-"""Refusals that pass by themselves; the first is a lost connection."""
 
 
 def tail(
@@ -85,9 +72,7 @@ class _Tail:
         self._stub = stub
         self._request = request
         self._show = show
-        self._addresses = hub_addresses(hub)
-        self._was_answered = False
-        self._retry_seconds = RETRY_SECONDS_FIRST
+        self._reconnecting = Reconnecting(hub)
 
     def follow(self) -> None:
         """Show events until the process ends, or the hub refuses what does not pass by itself."""
@@ -101,8 +86,7 @@ class _Tail:
 
     def _follow_once(self) -> None:
         for answer in self._stub.WatchEvents(self._request):
-            self._was_answered = True
-            self._retry_seconds = RETRY_SECONDS_FIRST
+            self._reconnecting.answered()
             for event in answer.events:
                 self._show(event)
             self._request.after_position = answer.progress_position
@@ -116,14 +100,7 @@ class _Tail:
             text = f"the hub lost a part of its events; going on after {self._request.after_position}"
             print(f"synchub: {text}, some may come again", file=sys.stderr)
             return
-        if not self._was_answered or refusal.reason not in PASSING_REASONS:
-            fail_refused(refusal, self._addresses)
-        print(
-            f"synchub: {explain(refusal, self._addresses)}; trying again in {self._retry_seconds:.1f} s",
-            file=sys.stderr,
-        )
-        time.sleep(self._retry_seconds)
-        self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
+        self._reconnecting.wait_after(refusal)
 
 
 def _show_json(event: StoredEvent) -> None:

@@ -1,0 +1,44 @@
+"""How a command that follows a hub goes on when the hub goes away: it says so, waits, and asks again."""
+
+import sys
+import time
+from typing import Final
+
+from hub.cli.options import hub_addresses
+from hub.cli.output import fail_refused
+from synchub.channel import Refusal, explain
+
+RETRY_SECONDS_FIRST: Final = 0.5
+RETRY_SECONDS_MAX: Final = 15.0
+"""How long to wait before the hub is asked again; doubled each time up to the largest."""
+PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE")
+"""Refusals that pass by themselves; the first is a lost connection."""
+
+
+class Reconnecting:
+    """The waits between the tries of one stream."""
+
+    def __init__(self, hub: str) -> None:
+        """Nothing was answered yet by the hubs that ``--hub`` names."""
+        self._addresses = hub_addresses(hub)
+        self._was_answered = False
+        self._retry_seconds = RETRY_SECONDS_FIRST
+
+    def answered(self) -> None:
+        """The hub answered: the next wait is a short one."""
+        self._was_answered = True
+        self._retry_seconds = RETRY_SECONDS_FIRST
+
+    def wait_after(self, refusal: Refusal) -> None:
+        """Wait before the next try, or end the process where there is no sense in one.
+
+        A hub that was never there is a mistake in the command; one that was comes back.
+        """
+        if not self._was_answered or refusal.reason not in PASSING_REASONS:
+            fail_refused(refusal, self._addresses)
+        print(
+            f"synchub: {explain(refusal, self._addresses)}; trying again in {self._retry_seconds:.1f} s",
+            file=sys.stderr,
+        )
+        time.sleep(self._retry_seconds)
+        self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
