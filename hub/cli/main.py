@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hub.cli import alerts, demo, events, export, info, projects, runs, runtimes, serve, tail
+from hub.cli import alerts, demo, events, export, info, leases, projects, runs, runtimes, serve, tail
 from hub.cli.output import failures_told
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command("tail", epilog=tail.EXAMPLES)(tail.tail)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.add_typer(alerts.app, name="alerts")
 app.command("runtimes", epilog=runtimes.EXAMPLES)(runtimes.runtimes)
+app.add_typer(leases.app, name="leases")
 app.add_typer(projects.app, name="projects")
 app.command("info", epilog=info.EXAMPLES)(info.info)
 

@@ -26,6 +26,9 @@ HubProjectOption = Annotated[
         help="The tenant on the hub whose data is meant.",
     ),
 ]
+ResourceArgument = Annotated[
+    str, typer.Argument(metavar="RESOURCE", help="What is leased: a name within the hub project.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, for programs.")]
 
 DEFAULT_HUB: Final = DEFAULT_LISTEN
