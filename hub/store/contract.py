@@ -12,6 +12,7 @@ from typing import Protocol
 
 from hub.core.alert import Observation
 from hub.core.ingest import StoredContent
+from hub.core.lease import Resource
 from hub.core.resume import GenerationStart
 from hub.core.selection import (
     AlertChanges,
@@ -33,6 +34,7 @@ from hub.core.values import (
     InstanceId,
     Project,
     ProjectId,
+    ResourceName,
     Run,
     RunHead,
     RunId,
@@ -40,6 +42,7 @@ from hub.core.values import (
     RuntimeId,
     StoredEvent,
 )
+from hub.store.lease_contract import LeaseReads, LeaseWrites
 
 
 @dataclass(slots=True)
@@ -48,7 +51,8 @@ class Changes:
 
     ``head_positions`` holds the new head of every hub project that got events, ``previous_positions``
     the head before; all events between the two are of ``runs``.
-    ``instances`` the new instances of runtimes, each with the hub time at which it became current.
+    ``instances`` the new instances of runtimes, each with the hub time at which it became current;
+    ``resources`` those of which something changed, as they are now.
     """
 
     head_positions: dict[HubProject, int] = field(default_factory=dict)
@@ -56,6 +60,7 @@ class Changes:
     runs: set[tuple[HubProject, ProjectId, RunId]] = field(default_factory=set)
     alerts: set[HubProject] = field(default_factory=set)
     instances: dict[tuple[HubProject, RuntimeId], tuple[InstanceId, int]] = field(default_factory=dict)
+    resources: dict[tuple[HubProject, ResourceName], Resource] = field(default_factory=dict)
 
 
 class WriteTransaction(Protocol):
@@ -64,6 +69,10 @@ class WriteTransaction(Protocol):
     @property
     def hub_generation(self) -> HubGeneration:
         """The generation in force."""
+
+    @property
+    def leases(self) -> LeaseWrites:
+        """Resources, tenures and receipts."""
 
     # --- projects ---
 
@@ -182,6 +191,10 @@ class ReadTransaction(Protocol):
     @property
     def hub_generation(self) -> HubGeneration:
         """The generation in force."""
+
+    @property
+    def leases(self) -> LeaseReads:
+        """Resources and tenures."""
 
     def head_position(self, hub_project: HubProject) -> int:
         """Return the last position given in a hub project, 0 where none was."""

@@ -38,6 +38,7 @@ from hub.core.values import (
     StoredEvent,
 )
 from hub.store.alert_rows import samples_from_json
+from hub.store.lease_reading import SqlLeaseReads
 from hub.store.session import Row, Session, SqlValue
 
 EVENT_BYTES_BESIDE_TEXTS = 128
@@ -62,6 +63,10 @@ class SqlReadTransaction:
         """Read over a session whose transaction is open."""
         self._session = session
         self._hub_generation = hub_generation
+        self.leases = SqlLeaseReads(
+            session, find_tenant=lambda hub_project: self._tenant(hub_project)[0] or None
+        )
+        """Resources and tenures."""
 
     @property
     def hub_generation(self) -> HubGeneration:

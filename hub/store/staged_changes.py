@@ -46,6 +46,7 @@ class StagedChanges:
         kept.runs |= command.runs
         kept.alerts |= command.alerts
         kept.instances.update(command.instances)
+        kept.resources.update(command.resources)
         self.of_command = Changes()
 
     def undo_to_savepoint(self) -> None:

@@ -29,6 +29,7 @@ from hub.core.values import (
 from hub.store import alert_rows
 from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
+from hub.store.lease_writing import SqlLeaseWrites
 from hub.store.session import Parameters, Row, Session
 from hub.store.staged_changes import Staged, StagedChanges
 from synchub.contract import SEQUENCE_MAX
@@ -55,6 +56,13 @@ class SqlWriteSession:
         self._tenants = CommittedCache(limits.run_heads_cached_max)
         self._instances: CommittedCache[tuple[HubProject, RuntimeId], InstanceId]
         self._instances = CommittedCache(limits.instances_cached_max)
+        self.leases = SqlLeaseWrites(
+            session=lambda: self._sql,
+            find_tenant=self._tenant_key,
+            make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
+            changes=lambda: self._changes.of_command,
+        )
+        """Resources, tenures and receipts."""
 
     # --- the transaction ---
 
@@ -147,6 +155,10 @@ class SqlWriteSession:
             cached = cast("tuple[int, int]", row)
             self._tenants.put(hub_project, cached)
         return cached
+
+    def _tenant_key(self, hub_project: HubProject) -> int | None:
+        tenant = self._tenant(hub_project)
+        return None if tenant is None else tenant[0]
 
     def _tenant_for_writing(self, hub_project: HubProject) -> tuple[int, int]:
         """Return (key, head position) of a hub project, which this creates where it is new."""

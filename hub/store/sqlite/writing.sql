@@ -25,8 +25,9 @@ INSERT INTO generation (hub_generation, start_nanos) VALUES (:hub_generation, :s
 SELECT hub_project_key, head_position FROM hub_project WHERE hub_project = :hub_project;
 
 -- name: create_hub_project
--- A tenant is created by its first write.
-INSERT INTO hub_project (hub_project, head_position) VALUES (:hub_project, 0) RETURNING hub_project_key;
+-- A tenant is created by its first write, with the floors of the store.
+INSERT INTO hub_project (hub_project, head_position, token_floor, epoch_floor)
+SELECT :hub_project, 0, token_floor, token_floor FROM hub RETURNING hub_project_key;
 
 -- name: save_head_position
 -- Positions up to here are given.

@@ -1,0 +1,101 @@
+"""The writing side of leases, written once for every engine."""
+
+from collections.abc import Callable
+from typing import cast
+
+from hub.core.lease import Resource, Tenure
+from hub.core.receipt import Receipt, Repeat
+from hub.core.values import HubProject, ResourceName
+from hub.store.contract import Changes
+from hub.store.session import Session
+from hub.store.tenure_rows import answer_from_json, answer_to_json, load_resource, row_from_tenure
+
+
+class SqlLeaseWrites:
+    """Resources, tenures and receipts within the open transaction; see ``LeaseWrites``."""
+
+    def __init__(
+        self,
+        *,
+        session: Callable[[], Session],
+        find_tenant: Callable[[HubProject], int | None],
+        make_tenant: Callable[[HubProject], int],
+        changes: Callable[[], Changes],
+    ) -> None:
+        """Bind what gives the open session, a tenant's key, and what the open command changed."""
+        self._session = session
+        self._find_tenant = find_tenant
+        self._make_tenant = make_tenant
+        self._changes = changes
+
+    def resource(self, hub_project: HubProject, name: ResourceName) -> Resource:
+        """Return a resource."""
+        return load_resource(self._session(), self._find_tenant(hub_project), name)
+
+    def save_resource(self, hub_project: HubProject, before: Resource, *, after: Resource) -> None:
+        """Store what differs."""
+        if before == after:
+            return
+        sql, hub_project_key = self._session(), self._make_tenant(hub_project)
+        kept = (after.fencing_token, after.epoch, after.maintenance_token, after.past_nonce_hashes)
+        if kept != (before.fencing_token, before.epoch, before.maintenance_token, before.past_nonce_hashes):
+            nonces = b"".join(after.past_nonce_hashes)
+            sql.run("save_resource", (hub_project_key, after.name, *kept[:3], nonces))
+        for old, new in ((before.lease, after.lease), (before.maintenance, after.maintenance)):
+            if new is not None and new != old:
+                self._save_tenure(sql, hub_project_key, new)
+        self._changes().resources[hub_project, after.name] = after
+
+    def overdue_resources(self, now_nanos: int, *, entries_max: int) -> list[tuple[HubProject, ResourceName]]:
+        """Return resources whose expiry is to be noted."""
+        rows = self._session().fetch("overdue_resources", (now_nanos, entries_max))
+        return [
+            (HubProject(hub_project), ResourceName(resource))
+            for hub_project, resource in cast("list[tuple[str, str]]", list(rows))
+        ]
+
+    def purge_resources(self, ended_before_nanos: int, *, entries_max: int) -> int:
+        """Drop resources, floors first."""
+        sql = self._session()
+        rows = list(sql.fetch("purgeable_resources", (ended_before_nanos, entries_max)))
+        for row in rows:
+            for statement in ("raise_floors_to_resource", "delete_tenures", "delete_resource"):
+                sql.run(statement, row)
+        return len(rows)
+
+    def raise_floors(self, floor: int) -> None:
+        """Raise the floors of all tenants."""
+        self._session().run("raise_floor_of_hub", (floor,))
+        self._session().run("raise_floors_of_tenants", (floor,))
+
+    def receipt(self, hub_project: HubProject, caller: str, *, request_id: str) -> Receipt | None:
+        """Return a stored answer."""
+        hub_project_key = self._find_tenant(hub_project)
+        if hub_project_key is None:
+            return None
+        rows = list(self._session().fetch("load_receipt", (hub_project_key, caller, request_id)))
+        if not rows:
+            return None
+        method, parameters_hash, answer = cast("tuple[str, bytes, str]", rows[0])
+        return Receipt(Repeat(request_id, method, parameters_hash), answer_from_json(answer))
+
+    def save_receipt(
+        self, hub_project: HubProject, caller: str, *, receipt: Receipt, receipts_max: int
+    ) -> None:
+        """Store an answer; the oldest makes room."""
+        sql, hub_project_key = self._session(), self._make_tenant(hub_project)
+        number = _next_number(sql, "next_receipt_number", hub_project_key)
+        repeat = receipt.repeat
+        key = (hub_project_key, caller, repeat.request_id, number)
+        answer = answer_to_json(receipt.answer)
+        sql.run("save_receipt", (*key, repeat.method, repeat.parameters_hash, answer))
+        sql.run("drop_old_receipts", (hub_project_key, number - receipts_max))
+
+    def _save_tenure(self, sql: Session, hub_project_key: int, tenure: Tenure) -> None:
+        change_number = _next_number(sql, "next_change_number", hub_project_key)
+        sql.run("save_tenure", (hub_project_key, change_number, *row_from_tenure(tenure)))
+
+
+def _next_number(sql: Session, statement: str, hub_project_key: int) -> int:
+    rows = list(sql.fetch(statement, (hub_project_key,)))
+    return cast("tuple[int]", rows[0])[0]
