@@ -9,6 +9,7 @@ import pytest
 from hub.config import Endpoint, HubSettings
 from hub.core.limits import Limits
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
+from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 from tests.contract.hub_in_thread import HubInThread
@@ -41,6 +42,11 @@ def sync_stub(grpc_channel: grpc.Channel) -> SyncServiceStub:
 @pytest.fixture(scope="module")
 def presence_stub(grpc_channel: grpc.Channel) -> PresenceServiceStub:
     return PresenceServiceStub(grpc_channel)
+
+
+@pytest.fixture(scope="module")
+def lease_stub(grpc_channel: grpc.Channel) -> LeaseServiceStub:
+    return LeaseServiceStub(grpc_channel)
 
 
 @pytest.fixture(scope="module")
