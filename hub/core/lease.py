@@ -337,14 +337,14 @@ def decide_takeover(
 ) -> Granted:
     """Decide TakeoverLease: a new tenure only where the last one expired.
 
-    Raises: ResourceUnderMaintenance, LeaseSuperseded, LeaseMissing, LeaseHeld, LimitReached.
+    Raises: ResourceUnderMaintenance, LeaseMissing, LeaseSuperseded, LeaseHeld, LimitReached.
     """
     refuse_under_maintenance(resource, now_nanos)
-    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
     tenure = resource.current
     state = None if tenure is None or tenure.is_maintenance else tenure.state(now_nanos)
     if tenure is None or state not in (TenureState.LIVE, TenureState.UNCLAIMED, TenureState.EXPIRED):
         raise LeaseMissing(resource.name, 0)
+    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
     if state is not TenureState.EXPIRED:
         raise _held(tenure, now_nanos)
     if not may_open:
@@ -375,6 +375,17 @@ def decide_release(resource: Resource, credential: Credential, now_nanos: int) -
     tenure = _proven_lease(resource, credential, now_nanos)
     end = TenureEnd(TenureState.RELEASED, min(now_nanos, tenure.expire_nanos))
     return with_tenure(resource, replace(tenure, end=end))
+
+
+def decide_give_back(resource: Resource, granted: Tenure, now_nanos: int) -> Resource:
+    """Release a grant that could not be delivered; the same where anything happened to it since.
+
+    A caller that asks again under the same nonce has renewed it: then it is not given back.
+    """
+    tenure = resource.current
+    if tenure is None or tenure != granted or not tenure.is_live(now_nanos):
+        return resource
+    return with_tenure(resource, replace(tenure, end=TenureEnd(TenureState.RELEASED, now_nanos)))
 
 
 def decide_transfer(

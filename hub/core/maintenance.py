@@ -5,7 +5,7 @@ Pure decisions, like those of ``core.lease``.
 
 from dataclasses import replace
 
-from hub.core.errors import LeaseMissing
+from hub.core.errors import LeaseMissing, LeaseSuperseded
 from hub.core.lease import (
     Claim,
     Credential,
@@ -42,6 +42,9 @@ def decide_begin(resource: Resource, claim: Claim, now_nanos: int, *, past_nonce
         return Granted(with_tenure(resource, renewed), renewed, True)
     refuse_under_maintenance(resource, now_nanos)
     refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
+    if own is not None and own.nonce_hash == claim.nonce_hash:
+        # A nonce opens one tenure: this one opened the lease that is about to end.
+        raise LeaseSuperseded(resource.name, 0, "the nonce of an ended tenure")
     opened = open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max, is_maintenance=True)
     lease = opened.resource.lease
     if lease is None or (lease.end is not None and lease.end.state is not TenureState.EXPIRED):
