@@ -1,0 +1,134 @@
+"""Leases as they are read. An expiry that is told here is durable before it is told."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hub.core.lease import Holder, Resource, Tenure, decide_check
+from hub.core.limits import Limits
+from hub.core.values import Caller, ResourceName
+from hub.service.lease_queue import LeaseQueues
+from hub.service.readers import Readers
+from hub.service.writer import AsyncWriter
+from hub.store.contract import ReadTransaction, WriteTransaction
+from hub.store.lease_contract import LeasePlace
+
+
+class Waiting(NamedTuple):
+    """Somebody who waits, and since when."""
+
+    holder: Holder
+    begin_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceView:
+    """A resource at a moment of hub time, and the first of those who wait for it at this hub."""
+
+    resource: Resource
+    now_nanos: int
+    waiters: Sequence[Waiting]
+    waiter_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePage:
+    """Tenures at a moment of hub time."""
+
+    tenures: Sequence[Tenure]
+    now_nanos: int
+
+
+class ToldExpiries:
+    """Makes an expiry durable before it is told, so that no clock and no restart takes it back.
+
+    Hub time never begins below the floor that every commit writes, so one commit is enough.
+    """
+
+    def __init__(self, writer: AsyncWriter) -> None:
+        """Bind the writer."""
+        self._writer = writer
+
+    async def settle(self, tenures: Iterable[Tenure | None], now_nanos: int) -> None:
+        """Return once every expiry among these tenures that was noticed at a moment is durable.
+
+        Raises: what the writer raises.
+        """
+        if any(tenure is not None and _is_expiry_unnoted(tenure, now_nanos) for tenure in tenures):
+            await self._writer.call(_write_nothing)
+
+
+class LeaseReads:
+    """The use cases that read leases."""
+
+    def __init__(
+        self,
+        readers: Readers,
+        *,
+        told: ToldExpiries,
+        queues: LeaseQueues,
+        limits: Limits,
+        now_nanos: Callable[[], int],
+    ) -> None:
+        """Bind the readers; ``now_nanos`` gives hub time."""
+        self._readers = readers
+        self._told = told
+        self._queues = queues
+        self._limits = limits
+        self._now_nanos = now_nanos
+
+    async def resource(self, caller: Caller, name: ResourceName) -> ResourceView:
+        """Return a resource; one that was never used reads as the floor."""
+        resource, now_nanos = await self._resource(caller, name)
+        waiters = self._queues.waiters((caller.hub_project, name))
+        shown = [
+            Waiting(waiter.holder, waiter.begin_nanos)
+            for waiter in waiters[: self._limits.lease_waiters_shown_max]
+        ]
+        return ResourceView(resource, now_nanos, shown, len(waiters))
+
+    async def check(
+        self, caller: Caller, name: ResourceName, fencing_token: int, *, nonce_hash: bytes | None
+    ) -> Tenure:
+        """Return the tenure of a token that is current; without a nonce the token alone is looked at.
+
+        Raises: LeaseFenced, LeaseMissing, LeaseSuperseded, LeaseExpired.
+        """
+        resource, now_nanos = await self._resource(caller, name)
+        return decide_check(resource, fencing_token, now_nanos, nonce_hash=nonce_hash)
+
+    async def leases(
+        self, caller: Caller, *, include_ended: bool, after: LeasePlace | None, entries_max: int
+    ) -> LeasePage:
+        """Return a page of live tenures, or of all, ascending by resource."""
+
+        def read(transaction: ReadTransaction) -> LeasePage:
+            now_nanos = self._now_nanos()
+            tenures = transaction.leases.tenures(
+                caller.hub_project,
+                live_at_nanos=None if include_ended else now_nanos,
+                after=after,
+                entries_max=entries_max,
+            )
+            return LeasePage(tenures, now_nanos)
+
+        page = await self._readers.call(read)
+        await self._told.settle(page.tenures, page.now_nanos)
+        return page
+
+    async def _resource(self, caller: Caller, name: ResourceName) -> tuple[Resource, int]:
+        def read(transaction: ReadTransaction) -> tuple[Resource, int]:
+            resource = transaction.leases.resource(caller.hub_project, name)
+            return resource, self._now_nanos()
+
+        resource, now_nanos = await self._readers.call(read)
+        await self._told.settle((resource.lease, resource.maintenance), now_nanos)
+        return resource, now_nanos
+
+
+def _is_expiry_unnoted(tenure: Tenure, now_nanos: int) -> bool:
+    return tenure.end is None and now_nanos >= tenure.expire_nanos
+
+
+def _write_nothing(_transaction: WriteTransaction, _now_nanos: int) -> None:
+    """Change nothing: the commit writes the floor of hub time."""
