@@ -43,6 +43,12 @@ from hub.rpc.watch_handlers import WatchHandlers
 from hub.service.alert_book import AlertBook
 from hub.service.alert_watch import AlertWatches
 from hub.service.ingest import Ingest
+from hub.service.lease_aborts import LeaseAborts
+from hub.service.lease_queue import LeaseQueues
+from hub.service.lease_reads import LeaseReads, ToldExpiries
+from hub.service.lease_upkeep import LeaseUpkeep
+from hub.service.lease_watch import LeaseWatches
+from hub.service.leases import Leases
 from hub.service.presence import Presence
 from hub.service.projects import Projects
 from hub.service.readers import Readers
@@ -186,6 +192,15 @@ class _Hub:
         self._alert_watches = AlertWatches(
             self._readers, self._async_writer, alert_book=self._alert_book, limits=limits
         )
+        self._lease_queues = LeaseQueues(limits=limits)
+        self._lease_aborts = LeaseAborts()
+        self._told_expiries = ToldExpiries(self._async_writer)
+        self._lease_watches = LeaseWatches(
+            self._readers, told=self._told_expiries, limits=limits, now_nanos=self._clock.now
+        )
+        self._lease_upkeep = LeaseUpkeep(
+            self._async_writer, self._readers, limits=limits, now_nanos=self._clock.now
+        )
         self._reporter = FaultReporter(lambda: uuid4().hex[:REFERENCE_CHARACTERS])
         self._streams = OpenStreams(limits=limits, reporter=self._reporter)
         self._metrics.watch(
@@ -220,7 +235,9 @@ class _Hub:
             await server.stop(0.0)
             raise
         self._writer_thread.start()
+        await self._lease_aborts.load(self._readers)
         background = [
+            asyncio.create_task(self._lease_upkeep.run(asyncio.sleep), name="leases"),
             asyncio.create_task(self._presence.run(asyncio.sleep), name="presence"),
             asyncio.create_task(self._flush_alerts(), name="alerts"),
             asyncio.create_task(self._streams.watch_writes(asyncio.sleep), name="writes"),
@@ -314,6 +331,10 @@ class _Hub:
             self._presence.instance_began(
                 hub_project, runtime_id, instance_id=instance_id, start_nanos=start_nanos
             )
+        self._lease_queues.announce(changes)
+        self._lease_aborts.announce(changes)
+        self._lease_watches.announce(changes)
+        self._lease_upkeep.announce(changes)
         self._watches.announce(changes)
         self._alert_watches.announce(changes)
 
