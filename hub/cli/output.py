@@ -48,7 +48,7 @@ def failures_told(addresses: Sequence[HubAddress] = ()) -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        fail(explain(refusal_from_error(error), addresses))
+        fail_refused(refusal_from_error(error), addresses)
     except AddressError as error:
         fail(str(error), exit_code=EXIT_USAGE)
     except SettingsError as error:
@@ -73,8 +73,8 @@ def fail(sentence: str, *, hint: str = "", exit_code: int = EXIT_FAILED) -> NoRe
 
 
 def fail_refused(refusal: Refusal, addresses: Sequence[HubAddress]) -> NoReturn:
-    """Say a refusal and end the process."""
-    fail(explain(refusal, addresses))
+    """Say a refusal and end the process. It may name what others chose: it steers no terminal."""
+    fail(printable(explain(refusal, addresses)))
 
 
 def print_json(value: Json) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hub.cli.options import checked_hub_project
 from hub.cli.output import (
     CommandFailed,
+    fail_refused,
     failures_told,
     print_facts,
     print_json,
@@ -16,7 +17,7 @@ from hub.cli.output import (
 )
 from hub.config import SettingsError
 from hub.core.errors import StartRefused
-from synchub.channel import AddressError, parse_addresses
+from synchub.channel import AddressError, Refusal, parse_addresses
 
 
 def ended(error: BaseException) -> int:
@@ -54,6 +55,15 @@ def test_a_hub_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) ->
     error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, details="refused")
     assert ended(error) == 1
     assert "no hub can be reached at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_refusal_that_names_what_others_chose_steers_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refusal = Refusal(grpc.StatusCode.FAILED_PRECONDITION, "held by \x1b[31m\u202e", reason="LEASE_HELD")
+    with pytest.raises(SystemExit):
+        fail_refused(refusal, [])
+    assert capsys.readouterr().err == "synchub: held by \\x1b[31m\\u202e\n"
 
 
 def test_a_fault_of_the_program_is_not_hidden() -> None:
