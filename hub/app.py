@@ -7,6 +7,7 @@ given to whoever needs them.
 import asyncio
 import gc
 import random
+import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -33,9 +34,11 @@ from hub.http.server import HttpServer
 from hub.rpc.heartbeat_handler import HeartbeatHandler
 from hub.rpc.hub_service import HubFacts, HubService
 from hub.rpc.interceptors import FaultReporter
+from hub.rpc.lease_service import LeaseService
 from hub.rpc.presence_service import PresenceService
 from hub.rpc.push_handler import PushHandler
 from hub.rpc.read_handlers import ReadHandlers
+from hub.rpc.renew_handler import RenewHandler
 from hub.rpc.server import HubServer, refuse_beyond_loopback
 from hub.rpc.streams import OpenStreams
 from hub.rpc.sync_service import SyncService
@@ -61,6 +64,7 @@ from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
 from synchub.contract import NANOS_PER_SECOND
 from synchub.v1.hub_service_pb2_grpc import add_HubServiceServicer_to_server
+from synchub.v1.lease_service_pb2_grpc import add_LeaseServiceServicer_to_server
 from synchub.v1.presence_service_pb2_grpc import add_PresenceServiceServicer_to_server
 from synchub.v1.sync_service_pb2_grpc import add_SyncServiceServicer_to_server
 
@@ -69,12 +73,15 @@ log = structlog.get_logger(__name__)
 SERVICE_NAMES: Final = (
     "synchub.v1.SyncService",
     "synchub.v1.PresenceService",
+    "synchub.v1.LeaseService",
     "synchub.v1.HubService",
 )
 SETTLE_SECONDS_MAX: Final = 3.0
 """Of the time of a stop, what is kept for unary calls and the writer after the streams ended."""
 REFERENCE_CHARACTERS: Final = 12
 """Length of what names a fault in the log and to the client."""
+NONCE_BYTES: Final = 16
+"""Random bytes in a nonce that the hub makes."""
 COLLECT_AFTER_ALLOCATIONS: Final = 50_000
 """The collector of cycles looks at what is young after so many allocations."""
 
@@ -283,7 +290,11 @@ class _Hub:
             ),
         )
         heartbeat_handler = HeartbeatHandler(
-            self._presence, open_streams=streams, limits=limits, chance=random.SystemRandom()
+            self._presence,
+            aborts=self._lease_aborts,
+            open_streams=streams,
+            limits=limits,
+            chance=random.SystemRandom(),
         )
         presence_service = PresenceService(
             self._presence, heartbeat_handler, open_streams=streams, limits=limits
@@ -292,8 +303,30 @@ class _Hub:
         hub_service = HubService(facts, limits=limits, now_nanos=self._clock.now)
         add_SyncServiceServicer_to_server(sync_service, server)
         add_PresenceServiceServicer_to_server(presence_service, server)
+        add_LeaseServiceServicer_to_server(self._lease_service(), server)
         add_HubServiceServicer_to_server(hub_service, server)
         return SERVICE_NAMES
+
+    def _lease_service(self) -> LeaseService:
+        """Make the service of leases."""
+        limits, streams, now_nanos = self._limits, self._streams, self._clock.now
+        leases = Leases(self._async_writer, queues=self._lease_queues, limits=limits, now_nanos=now_nanos)
+        reads = LeaseReads(
+            self._readers,
+            told=self._told_expiries,
+            queues=self._lease_queues,
+            limits=limits,
+            now_nanos=now_nanos,
+        )
+        return LeaseService(
+            leases,
+            RenewHandler(leases, aborts=self._lease_aborts, open_streams=streams, limits=limits),
+            reads=reads,
+            watches=self._lease_watches,
+            open_streams=streams,
+            limits=limits,
+            new_nonce=lambda: secrets.token_urlsafe(NONCE_BYTES),
+        )
 
     def _http_server(self, endpoint: Endpoint | None) -> tuple[HttpServer | None, str | None]:
         """Return the HTTP server, bound, and its address; None where there shall be none."""

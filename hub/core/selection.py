@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hub.core.values import Alert, ProjectId, RunId, RuntimeId, StoredEvent
+from hub.core.values import Alert, ProjectId, ResourceName, RunId, RuntimeId, StoredEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,13 @@ class PageBounds:
 
     entries_max: int
     bytes_max: int
+
+
+class LeasePlace(NamedTuple):
+    """A place in the order of tenures: by the bytes of the resource, the lease before the maintenance."""
+
+    resource: ResourceName
+    is_maintenance: bool
 
 
 class RunPlace(NamedTuple):

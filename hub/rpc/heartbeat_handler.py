@@ -4,6 +4,7 @@ There are thousands of these, so a stream is one task, and a heartbeat that says
 before is not looked at twice.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import grpc.aio
@@ -12,11 +13,13 @@ from hub.core.errors import HubStopping
 from hub.core.limits import Limits
 from hub.core.presence import Heartbeat
 from hub.core.values import Caller, InstanceId
+from hub.rpc.codec_lease import abort_to_proto
 from hub.rpc.codec_presence import heartbeat_from_proto
 from hub.rpc.codec_time import duration_to_proto, timestamp_to_proto
 from hub.rpc.identity import caller_of
 from hub.rpc.requests import RequestCheck
 from hub.rpc.streams import BidirectionalStream, OpenStreams
+from hub.service.lease_aborts import AbortNotice, LeaseAborts
 from hub.service.presence import Presence
 from synchub.v1.presence_service_pb2 import (
     DrainNotice,
@@ -40,10 +43,17 @@ class HeartbeatHandler:
     """Serves Heartbeat."""
 
     def __init__(
-        self, presence: Presence, *, open_streams: OpenStreams, limits: Limits, chance: Chance
+        self,
+        presence: Presence,
+        *,
+        aborts: LeaseAborts,
+        open_streams: OpenStreams,
+        limits: Limits,
+        chance: Chance,
     ) -> None:
-        """Bind the use case; ``chance`` spreads those that come back after a stop."""
+        """Bind the use cases; ``chance`` spreads those that come back after a stop."""
         self.presence = presence
+        self.aborts = aborts
         self.open_streams = open_streams
         self.limits = limits
         self.chance = chance
@@ -65,7 +75,7 @@ class HeartbeatHandler:
 class _HeartbeatStream:
     """One open stream; the ear of the runtime that is heard on it."""
 
-    __slots__ = ("_caller", "_context", "_handler", "_heartbeat", "_last", "_stream")
+    __slots__ = ("_caller", "_context", "_handler", "_heartbeat", "_last", "_stop_listening", "_stream")
 
     def __init__(
         self,
@@ -79,6 +89,7 @@ class _HeartbeatStream:
         self._caller: Caller | None = None
         self._heartbeat: Heartbeat | None = None
         self._last: HeartbeatRequest | None = None
+        self._stop_listening: Callable[[], None] | None = None
         stream.on_drain = self._drain
 
     def tell_duplicate(self, current_instance_id: InstanceId) -> None:
@@ -97,11 +108,21 @@ class _HeartbeatStream:
                 is_first = self._last is None
                 caller, heartbeat = self._decoded(request)
                 nanos = await handler.presence.hear(caller, heartbeat, ear=self, is_first=is_first)
+                if self._stop_listening is None:
+                    self._stop_listening = handler.aborts.listen_to_runtime(
+                        caller.hub_project, heartbeat.runtime_id, self._tell_abort
+                    )
                 response = HeartbeatResponse(
                     hub_time=timestamp_to_proto(nanos), heartbeat_interval=handler.interval
                 )
+                aborts = handler.aborts.of_runtime(caller.hub_project, heartbeat.runtime_id)
+                response.notices.extend(
+                    map(_abort_notice_to_proto, aborts[: handler.limits.lease_abort_notices_max])
+                )
                 await self._stream.write(response)
         finally:
+            if self._stop_listening is not None:
+                self._stop_listening()
             if self._caller is not None and self._heartbeat is not None:
                 handler.presence.stream_broke(self._caller.hub_project, self._heartbeat.runtime_id, ear=self)
 
@@ -123,6 +144,11 @@ class _HeartbeatStream:
         self._last, self._caller, self._heartbeat = request, caller, heartbeat
         return caller, heartbeat
 
+    def _tell_abort(self, abort: AbortNotice) -> None:
+        """Tell the runtime of an abort, now rather than at its next heartbeat."""
+        if not self._stream.is_ending:
+            self._stream.write_soon(HeartbeatResponse(notices=[_abort_notice_to_proto(abort)]))
+
     def _drain(self) -> None:
         """End the stream because the hub stops; say when to come back, each at another moment."""
         seconds_max = self._handler.limits.drain_reconnect_seconds_max
@@ -130,3 +156,7 @@ class _HeartbeatStream:
         notice = HeartbeatNotice(drain=DrainNotice(reconnect_delay=delay))
         self._stream.farewell = lambda: HeartbeatResponse(notices=[notice])
         self._stream.end(HubStopping())
+
+
+def _abort_notice_to_proto(abort: AbortNotice) -> HeartbeatNotice:
+    return HeartbeatNotice(lease_abort=abort_to_proto(abort))

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from hub.core.lease import Holder, Resource, Tenure, decide_check
 from hub.core.limits import Limits
+from hub.core.selection import LeasePlace
 from hub.core.values import Caller, ResourceName
 from hub.service.lease_queue import LeaseQueues
 from hub.service.readers import Readers
 from hub.service.writer import AsyncWriter
 from hub.store.contract import ReadTransaction, WriteTransaction
-from hub.store.lease_contract import LeasePlace
 
 
 class Waiting(NamedTuple):

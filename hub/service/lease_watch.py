@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from hub.core.lease import Tenure
 from hub.core.limits import Limits
+from hub.core.selection import LeasePlace
 from hub.core.values import Caller, HubProject
 from hub.service.lease_reads import ToldExpiries
 from hub.service.readers import Readers
 from hub.store.contract import Changes, ReadTransaction
-from hub.store.lease_contract import LeasePlace, TenureChanges
+from hub.store.lease_contract import TenureChanges
 
 
 @dataclass(frozen=True, slots=True)

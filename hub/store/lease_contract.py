@@ -8,14 +8,8 @@ from typing import NamedTuple, Protocol
 
 from hub.core.lease import Resource, Tenure
 from hub.core.receipt import Receipt
+from hub.core.selection import LeasePlace
 from hub.core.values import HubProject, ResourceName
-
-
-class LeasePlace(NamedTuple):
-    """A place in the order of tenures: by the bytes of the resource, the lease before the maintenance."""
-
-    resource: ResourceName
-    is_maintenance: bool
 
 
 class TenureChanges(NamedTuple):

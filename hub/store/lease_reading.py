@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from hub.core.lease import Resource, Tenure
+from hub.core.selection import LeasePlace
 from hub.core.values import HubProject, ResourceName
-from hub.store.lease_contract import LeasePlace, TenureChanges
+from hub.store.lease_contract import TenureChanges
 from hub.store.session import Row, Session, SqlValue
 from hub.store.tenure_rows import load_resource, tenure_from_row
 
