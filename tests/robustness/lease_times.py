@@ -1,0 +1,79 @@
+"""What a history tells of time: the lives of the hub, and between which moments of hub time a call was.
+
+Hub time is one clock for all resources and never runs back. So what one answer tells of it bounds all
+calls that came wholly before or after.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from tests.robustness.lease_history import Fault, Happening, History, Operation, Outcome
+from tests.robustness.lease_model import told_now
+from tests.robustness.lease_state import FOREVER, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One start of the hub, as moments of the clients' clock."""
+
+    started_nanos: int
+    """It took calls from here on at the latest; what it answered to later calls is its own."""
+    ended_nanos: int
+    """It was dead here."""
+
+
+class Times:
+    """Bounds of hub time, and of when what was not answered may have taken effect."""
+
+    def __init__(self, history: History) -> None:
+        self.lives = _lives(history.faults)
+        self._ends = [life.ended_nanos for life in self.lives]
+        told = [
+            (operation, now) for operation in history.operations if (now := told_now(operation)) is not None
+        ]
+        by_return = sorted((operation.return_nanos, now) for operation, now in told)
+        self._returns = [at for at, _ in by_return]
+        self._lows = list(accumulate((now for _, now in by_return), max))
+        by_invoke = sorted(((operation.invoke_nanos, now) for operation, now in told), reverse=True)
+        self._invokes = [at for at, _ in reversed(by_invoke)]
+        self._highs = list(reversed(list(accumulate((now for _, now in by_invoke), min))))
+
+    def last_nanos(self, operation: Operation) -> int:
+        """Return until when an operation may have taken effect.
+
+        A hub that was killed does nothing any more, and a call that had failed does not reach the next.
+        """
+        if operation.outcome != Outcome.UNKNOWN:
+            return operation.return_nanos
+        place = bisect_left(self._ends, operation.return_nanos)
+        return self._ends[place] if place < len(self._ends) else FOREVER
+
+    def bounds(self, operation: Operation) -> Span:
+        """Return between which moments of hub time an operation was, from what others were told."""
+        before = bisect_left(self._returns, operation.invoke_nanos)
+        after = bisect_right(self._invokes, self.last_nanos(operation))
+        low = self._lows[before - 1] if before else 0
+        high = self._highs[after] if after < len(self._highs) else FOREVER
+        # Where they contradict each other, hub time ran back, which is a fault of its own.
+        return Span(low, max(low, high))
+
+    def life_of(self, operation: Operation) -> int | None:
+        """Return the number of the life that answered an operation, None where it is not certain."""
+        for number, life in enumerate(self.lives):
+            if life.started_nanos <= operation.invoke_nanos and operation.return_nanos <= life.ended_nanos:
+                return number
+        return None
+
+
+def _lives(faults: Sequence[Fault]) -> list[Life]:
+    lives: list[Life] = []
+    started_nanos = 0
+    for fault in faults:
+        if fault.happening == Happening.STARTED:
+            started_nanos = fault.at_nanos
+        elif fault.happening == Happening.ENDED:
+            lives.append(Life(started_nanos, fault.at_nanos))
+            started_nanos = FOREVER
+    return [*lives, Life(started_nanos, FOREVER)]
