@@ -146,7 +146,12 @@ async def running_hub(
     with ExitStack() as stack:
         engine = stack.enter_context(opened_engine(settings.database, limits=settings.limits))
         try:
-            store = SqlStore(engine, limits=settings.limits, wall_nanos=time.time_ns())
+            store = SqlStore(
+                engine,
+                limits=settings.limits,
+                wall_nanos=time.time_ns(),
+                is_token_floor_now=settings.is_token_floor_now,
+            )
         except StorageUnavailable as error:
             hint = "The log has the details: check the disk and the file's permissions."
             raise StartRefused(f"cannot open the store {settings.database}.", hint) from error

@@ -9,7 +9,7 @@ import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_settings import (
@@ -67,6 +67,8 @@ class HubSettings:
     listen: Endpoint
     http: Endpoint | None
     is_channelz_enabled: bool = False
+    is_token_floor_now: bool = False
+    """Whether tokens of a new, empty store begin above the Unix time in microseconds."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -78,6 +80,7 @@ class ServeFlags:
     listen: str | None = None
     http: str | None = None
     channelz: bool | None = None
+    token_floor: str | None = None
     config: str | None = None
 
 
@@ -111,6 +114,7 @@ def load_settings(flags: ServeFlags) -> HubSettings:
         listen=parse_endpoint(loaded.listen, flag="--listen"),
         http=None if loaded.http == NO_HTTP else parse_endpoint(loaded.http, flag="--http"),
         is_channelz_enabled=loaded.channelz,
+        is_token_floor_now=loaded.token_floor is not None,
         limits=limits,
     )
 
@@ -158,6 +162,21 @@ def limits_fault(limits: Limits) -> str | None:
             "heartbeat_interval_seconds",
             "presence_ttl_seconds",
         ),
+        (
+            limits.lease_ttl_seconds_min <= limits.lease_ttl_seconds_default,
+            "lease_ttl_seconds_min",
+            "lease_ttl_seconds_default",
+        ),
+        (
+            limits.lease_ttl_seconds_default <= limits.lease_ttl_seconds_max,
+            "lease_ttl_seconds_default",
+            "lease_ttl_seconds_max",
+        ),
+        (
+            limits.maintenance_ttl_seconds_default <= limits.lease_ttl_seconds_max,
+            "maintenance_ttl_seconds_default",
+            "lease_ttl_seconds_max",
+        ),
         (len(AlertReason) < limits.alert_rows_max, f"the {len(AlertReason)} alert reasons", "alert_rows_max"),
     )
     for holds, smaller, larger in rules:
@@ -198,6 +217,7 @@ class _Settings(BaseSettings):  # type: ignore[explicit-any]  # of its base's si
     listen: str = DEFAULT_LISTEN
     http: str = DEFAULT_HTTP
     channelz: bool = False
+    token_floor: Literal["now"] | None = None
     limits: LimitsSection = LimitsSection()  # type: ignore[valid-type]  # made from Limits
 
 

@@ -39,6 +39,13 @@ def serve(
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Settings as TOML; flags and environment win.")
     ] = None,
+    token_floor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="now",
+            help="For a new, empty store in place of a lost one: tokens begin above any given before.",
+        ),
+    ] = None,
     channelz: Annotated[
         bool | None, typer.Option("--channelz", help="Also serve gRPC's own view of its connections.")
     ] = None,
@@ -53,7 +60,9 @@ def serve(
 
     with failures_told():
         settings = load_settings(
-            ServeFlags(db=db, listen=listen, http=http, channelz=channelz, config=config)
+            ServeFlags(
+                db=db, listen=listen, http=http, channelz=channelz, token_floor=token_floor, config=config
+            )
         )
         configure_logs()
         serve_hub(settings)

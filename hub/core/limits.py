@@ -60,7 +60,7 @@ class Limits:
     """Aborts that one answer to a heartbeat tells; the others are told by the renewals."""
     lease_waiters_shown_max: int = 100
     """Waiters that GetResourceState names."""
-    lease_retention_seconds: float = 7 * 86_400.0
+    lease_retention_days: int = 7
     """Tenures that ended longer ago are dropped; tokens go on above theirs."""
     lease_purge_rows_max: int = 1_000
     """Resources dropped in one command."""

@@ -26,6 +26,8 @@ SLEEP_SECONDS_MAX: Final = 1.0
 """A sleep does not count the suspension of the machine, so it is never longer."""
 RETRY_SECONDS: Final = 1.0
 """How long to wait where the store could not be written."""
+SECONDS_PER_DAY: Final = 86_400
+"""Seconds in a day."""
 PURGE_SECONDS: Final = 3_600.0
 """How often old rows are purged."""
 
@@ -95,7 +97,7 @@ class LeaseUpkeep:
         if self._now_nanos() < self._purge_nanos:
             return 0
         self._purge_nanos = self._now_nanos() + round(PURGE_SECONDS * NANOS_PER_SECOND)
-        retention_nanos = round(self._limits.lease_retention_seconds * NANOS_PER_SECOND)
+        retention_nanos = self._limits.lease_retention_days * SECONDS_PER_DAY * NANOS_PER_SECOND
         rows_max = self._limits.lease_purge_rows_max
 
         def command(transaction: WriteTransaction, now_nanos: int) -> int:

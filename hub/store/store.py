@@ -3,14 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import LifoQueue
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 from uuid import uuid4
 
+from hub.core.errors import StartRefused
 from hub.core.limits import Limits
 from hub.core.values import HubGeneration
 from hub.store.reading import SqlReadTransaction
 from hub.store.session import Session
 from hub.store.writing import SqlWriteSession
+
+NANOS_PER_MICROSECOND: Final = 1_000
+"""Nanoseconds in a microsecond, the unit of a floor of tokens that is taken from the clock."""
 
 
 class Engine(Protocol):
@@ -33,14 +37,22 @@ class Engine(Protocol):
 class SqlStore:
     """A store over any engine: the writing side for the writer, transactions for readers."""
 
-    def __init__(self, engine: Engine, *, limits: Limits, wall_nanos: int) -> None:
+    def __init__(
+        self, engine: Engine, *, limits: Limits, wall_nanos: int, is_token_floor_now: bool = False
+    ) -> None:
         """Open the store; a new one gets its first generation.
 
-        Raises: StorageUnavailable where the engine cannot be read or written.
+        With ``is_token_floor_now``, tokens and epochs of all that is to come begin above the Unix time
+        in microseconds, and so above those of a store that was lost.
+
+        Raises: StorageUnavailable where the engine cannot be read or written; StartRefused where the
+        floor is to be raised in a store that is in use.
         """
         self._engine = engine
         self._limits = limits
-        self.time_floor_nanos, self.hub_generation = _begin_life(engine.open_writer, wall_nanos)
+        self.time_floor_nanos, self.hub_generation = _begin_life(
+            engine.open_writer, wall_nanos, is_token_floor_now=is_token_floor_now
+        )
         self.writing = SqlWriteSession(engine.open_writer, hub_generation=self.hub_generation, limits=limits)
         self._idle_readers: LifoQueue[Session] = LifoQueue()
 
@@ -81,7 +93,9 @@ class SqlStore:
             self._idle_readers.get_nowait().close()
 
 
-def _begin_life(open_writer: Callable[[], Session], wall_nanos: int) -> tuple[int, HubGeneration]:
+def _begin_life(
+    open_writer: Callable[[], Session], wall_nanos: int, *, is_token_floor_now: bool
+) -> tuple[int, HubGeneration]:
     """Return the persisted floor of hub time and the generation in force, which a new store gets."""
     session = open_writer()
     try:
@@ -91,8 +105,20 @@ def _begin_life(open_writer: Callable[[], Session], wall_nanos: int) -> tuple[in
             session.run("create_hub", (wall_nanos,))
             session.run("create_generation", (uuid4().hex, wall_nanos))
             floors = list(session.fetch("load_time_floor"))
+        if is_token_floor_now:
+            _raise_token_floor(session, wall_nanos // NANOS_PER_MICROSECOND)
         (hub_generation,) = cast("list[tuple[str]]", list(session.fetch("load_generation")))[0]
         session.commit()
         return cast("tuple[int]", floors[0])[0], HubGeneration(hub_generation)
     finally:
         session.close()
+
+
+def _raise_token_floor(session: Session, floor: int) -> None:
+    """Let tokens of a store in which nothing is stored yet begin above this."""
+    if list(session.fetch("find_any_hub_project")):
+        raise StartRefused(
+            "the store is in use, and its tokens go on by themselves.",
+            "--token-floor is for a new, empty store in place of a lost one: leave it out.",
+        )
+    session.run("raise_floor_of_hub", (floor,))

@@ -80,6 +80,10 @@ DELETE FROM tenure WHERE hub_project_key = :hub_project_key AND resource = :reso
 -- A resource whose floors were raised.
 DELETE FROM resource WHERE hub_project_key = :hub_project_key AND resource = :resource;
 
+-- name: find_any_hub_project
+-- Whether anything was ever stored.
+SELECT 1 FROM hub_project LIMIT 1;
+
 -- name: raise_floor_of_hub
 -- The floor of tenants that come later.
 UPDATE hub SET token_floor = max(token_floor, :floor);

@@ -1,13 +1,13 @@
 """What is read often is found by an index, never by going through a whole table."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
-from hub.core.selection import EventPlace, EventScope, PageBounds, RunFilter, RunPlace
-from hub.core.values import AlertId, HubGeneration, HubProject, ProjectId, RunId, RuntimeId
+from hub.core.selection import EventPlace, EventScope, LeasePlace, PageBounds, RunFilter, RunPlace
+from hub.core.values import AlertId, HubGeneration, HubProject, ProjectId, ResourceName, RunId, RuntimeId
 from hub.store import reading
 from hub.store.reading import SqlReadTransaction
 from hub.store.session import Parameters, Row
@@ -84,6 +84,13 @@ IN_ORDER: dict[str, Read] = {
         HUB_PROJECT, after_change_number=1, entries_max=10
     ),
     "an alert": lambda transaction: transaction.alert(HUB_PROJECT, AlertId("a")),
+    "leases": lambda transaction: transaction.leases.tenures(
+        HUB_PROJECT, live_at_nanos=1, after=LeasePlace(ResourceName("a"), False), entries_max=10
+    ),
+    "changes of leases": lambda transaction: transaction.leases.tenure_changes(
+        HUB_PROJECT, after_change_number=1, entries_max=10
+    ),
+    "a resource": lambda transaction: transaction.leases.resource(HUB_PROJECT, ResourceName("a")),
     "projects": lambda transaction: transaction.projects(HUB_PROJECT, after=PROJECT, entries_max=10),
 }
 
@@ -107,3 +114,21 @@ def test_a_small_run_in_a_large_hub_project_is_found_by_its_key_and_sorted(
     steps = steps_of(session, after(EventScope(PROJECT, RUN)))
     assert "SEARCH event USING INDEX sqlite_autoindex_event_1 (run_key=?)" in steps
     assert "USE TEMP B-TREE FOR ORDER BY" in steps
+
+
+@pytest.mark.parametrize(
+    ("statement", "parameters", "index"),
+    [
+        ("next_expiry", (), "tenure_by_expiry"),
+        ("overdue_resources", (1, 10), "tenure_by_expiry"),
+        ("purgeable_resources", (1, 10), "tenure_by_end"),
+        ("tenures_to_abort", (), "tenure_to_abort"),
+    ],
+)
+def test_what_looks_for_leases_of_all_tenants_goes_by_an_index(
+    session: ExplainingSession, statement: str, parameters: Sequence[int], index: str
+) -> None:
+    list(session.fetch(statement, parameters))
+    steps = [step for step in session.steps if step.startswith(("SCAN tenure", "SEARCH tenure"))]
+    assert len(steps) == 1
+    assert index in steps[0]
