@@ -110,7 +110,7 @@ class _HeartbeatStream:
                 nanos = await handler.presence.hear(caller, heartbeat, ear=self, is_first=is_first)
                 if self._stop_listening is None:
                     self._stop_listening = handler.aborts.listen_to_runtime(
-                        caller.hub_project, heartbeat.runtime_id, self._tell_abort
+                        caller.hub_project, heartbeat.runtime_id, listener=self._tell_abort
                     )
                 response = HeartbeatResponse(
                     hub_time=timestamp_to_proto(nanos), heartbeat_interval=handler.interval

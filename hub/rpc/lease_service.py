@@ -83,7 +83,7 @@ class LeaseService(LeaseServiceServicer):
         check.refuse_violations()
         with self._waiting("AcquireLease", is_waiting=wait_nanos > 0):
             answer = await self._leases.acquire(
-                caller, ResourceName(request.resource), claim, repeat=repeat, wait_nanos=wait_nanos
+                caller, ResourceName(request.resource), claim=claim, repeat=repeat, wait_nanos=wait_nanos
             )
         return messages.AcquireLeaseResponse(
             lease=granted_to_proto(answer.tenure, claim.nonce_hash),
@@ -161,7 +161,9 @@ class LeaseService(LeaseServiceServicer):
         claim = claim_from_proto(request, self._limits, nonce=nonce, check=check)
         repeat = repeat_from_proto(request, check)
         check.refuse_violations()
-        answer = await self._leases.takeover(caller, ResourceName(request.resource), claim, repeat=repeat)
+        answer = await self._leases.takeover(
+            caller, ResourceName(request.resource), claim=claim, repeat=repeat
+        )
         return messages.TakeoverLeaseResponse(
             lease=granted_to_proto(answer.tenure, claim.nonce_hash),
             credential=credential_to_proto(answer.tenure, nonce),
@@ -207,7 +209,7 @@ class LeaseService(LeaseServiceServicer):
         repeat = repeat_from_proto(request, check)
         check.refuse_violations()
         answer = await self._leases.begin_maintenance(
-            caller, ResourceName(request.resource), claim, repeat=repeat
+            caller, ResourceName(request.resource), claim=claim, repeat=repeat
         )
         tenure = answer.tenure
         return messages.BeginMaintenanceResponse(

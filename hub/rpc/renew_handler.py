@@ -162,7 +162,9 @@ class _RenewStream:
         if heard is not None:
             _, stop_listening = heard
         else:
-            stop_listening = self._handler.aborts.listen_to_resource(hub_project, resource, self._tell_abort)
+            stop_listening = self._handler.aborts.listen_to_resource(
+                hub_project, resource, listener=self._tell_abort
+            )
         self._heard[resource] = (tenure.fencing_token, stop_listening)
         self._handler.move(hub_project, resource, to=self)
         if len(self._heard) > self._handler.limits.lease_renewals_remembered_max:
