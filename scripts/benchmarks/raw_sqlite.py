@@ -26,7 +26,9 @@ def raw_sqlite_rate(database: Path, streams: list[list[PushEventsRequest]]) -> f
     """
     prepare(database, busy_timeout_seconds=5)
     with closing_connection(database) as connection:
-        connection.execute("INSERT INTO hub_project VALUES (1, 'bench', 0)")
+        connection.execute(
+            "INSERT INTO hub_project (hub_project_key, hub_project, head_position) VALUES (1, 'bench', 0)"
+        )
         connection.execute("INSERT INTO project VALUES ('bench', 1, 0)")
         for run_key, requests in enumerate(streams, 1):
             connection.execute(
