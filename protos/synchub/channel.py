@@ -42,6 +42,14 @@ ERROR_DOMAIN: Final = "synchub"
 
 IDEMPOTENT_UNARY_METHODS: Final[Mapping[str, Sequence[str]]] = {
     "synchub.v1.HubService": ("GetHubInfo",),
+    "synchub.v1.LeaseService": (
+        "GetLease",
+        "ListLeases",
+        "CheckLease",
+        "GetResourceState",
+        "RenewLease",
+        "RenewMaintenance",
+    ),
     "synchub.v1.PresenceService": ("GetRuntime", "ListRuntimes"),
     "synchub.v1.SyncService": (
         "ReconcileRuns",
@@ -102,6 +110,7 @@ CHANNEL_OPTIONS: Final[Sequence[tuple[str, int | str]]] = (
 )
 """The options of every channel to a hub, as (key, value). Unknown keys are ignored silently by gRPC,
 so an architecture test looks for each in gRPC's binary."""
+_RETRIES_OPTION: Final = "grpc.enable_retries"
 
 
 # --- addresses --------------------------------------------------------------------------------------
@@ -172,13 +181,16 @@ Target = NewType("Target", str)
 """What gRPC dials: an address list under one of its resolver schemes."""
 
 
-def dial(addresses: Sequence[HubAddress]) -> grpc.Channel:
+def dial(addresses: Sequence[HubAddress], *, retries: bool = True) -> grpc.Channel:
     """Return a channel to whichever of these hubs answers, for blocking callers; close it after use.
 
     Nothing is connected yet, and it never fails: a hub that cannot be reached shows as UNAVAILABLE at
     the first call. Where several addresses are given by name, it blocks while they are resolved.
+    Without ``retries`` no call is sent twice: for callers that have deadlines of their own.
     """
-    return grpc.insecure_channel(_target(addresses, resolve_names(addresses)), options=CHANNEL_OPTIONS)
+    options = [(key, value) for key, value in CHANNEL_OPTIONS if key != _RETRIES_OPTION]
+    options.append((_RETRIES_OPTION, int(retries)))
+    return grpc.insecure_channel(_target(addresses, resolve_names(addresses)), options=options)
 
 
 async def dial_aio(addresses: Sequence[HubAddress]) -> grpc.aio.Channel:
