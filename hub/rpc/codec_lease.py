@@ -192,13 +192,13 @@ def lease_to_proto(tenure: Tenure, now_nanos: int) -> messages.Lease:
     )
 
 
-def granted_to_proto(tenure: Tenure, nonce_hash: bytes | None = None) -> messages.Lease:
+def granted_to_proto(tenure: Tenure, *, is_claimed: bool = False) -> messages.Lease:
     """Return a tenure as it stood when it was granted or renewed; a stored answer stays as it was.
 
-    ``nonce_hash`` is of the nonce that was granted to: a stored answer does not have it.
+    ``is_claimed`` says that it had a nonce, which a stored answer does not know any more.
     """
-    if nonce_hash is not None:
-        tenure = replace(tenure, nonce_hash=nonce_hash)
+    if is_claimed and tenure.nonce_hash is None:
+        tenure = replace(tenure, nonce_hash=b"")
     return lease_to_proto(tenure, tenure.renew_nanos)
 
 

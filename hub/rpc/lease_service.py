@@ -86,7 +86,7 @@ class LeaseService(LeaseServiceServicer):
                 caller, ResourceName(request.resource), claim=claim, repeat=repeat, wait_nanos=wait_nanos
             )
         return messages.AcquireLeaseResponse(
-            lease=granted_to_proto(answer.tenure, claim.nonce_hash),
+            lease=granted_to_proto(answer.tenure, is_claimed=True),
             credential=credential_to_proto(answer.tenure, nonce),
             renewed=answer.is_renewed,
             waited=nanos_to_duration(answer.waited_nanos),
@@ -165,7 +165,7 @@ class LeaseService(LeaseServiceServicer):
             caller, ResourceName(request.resource), claim=claim, repeat=repeat
         )
         return messages.TakeoverLeaseResponse(
-            lease=granted_to_proto(answer.tenure, claim.nonce_hash),
+            lease=granted_to_proto(answer.tenure, is_claimed=True),
             credential=credential_to_proto(answer.tenure, nonce),
             waited=nanos_to_duration(answer.waited_nanos),
             replayed=answer.is_replayed,
@@ -191,7 +191,8 @@ class LeaseService(LeaseServiceServicer):
             reason=reason,
             repeat=repeat,
         )
-        return messages.AbortLeaseResponse(lease=granted_to_proto(answer.tenure), replayed=answer.is_replayed)
+        lease = granted_to_proto(answer.tenure, is_claimed=answer.is_replayed)
+        return messages.AbortLeaseResponse(lease=lease, replayed=answer.is_replayed)
 
     # --- maintenance ---
 

@@ -415,7 +415,8 @@ def test_the_state_of_a_lease_is_that_of_the_moment() -> None:
 
 def test_a_stored_answer_shows_the_lease_as_it_was_granted() -> None:
     stored = replace(TENURE, nonce_hash=None)
-    assert granted_to_proto(stored, hash_of_nonce(NONCE)) == granted_to_proto(TENURE)
+    assert granted_to_proto(stored, is_claimed=True) == granted_to_proto(TENURE)
+    assert granted_to_proto(stored).state == messages.LEASE_STATE_UNCLAIMED
     assert granted_to_proto(TENURE).state == messages.LEASE_STATE_LIVE
 
 
