@@ -16,6 +16,8 @@
     │   ├── LeaseSuperseded          LEASE_SUPERSEDED
     │   ├── LeaseExpired             LEASE_EXPIRED
     │   ├── ResourceUnderMaintenance RESOURCE_UNDER_MAINTENANCE
+    │   ├── StaleLease               STALE_LEASE
+    │   ├── RevisionConflict         REVISION_CONFLICT
     │   ├── IdempotencyConflict      IDEMPOTENCY_CONFLICT
     │   ├── LimitReached             LIMIT_REACHED
     │   ├── StorageUnavailable       STORAGE_UNAVAILABLE
@@ -52,6 +54,8 @@ class Reason(StrEnum):
     LEASE_SUPERSEDED = "LEASE_SUPERSEDED"
     LEASE_EXPIRED = "LEASE_EXPIRED"
     RESOURCE_UNDER_MAINTENANCE = "RESOURCE_UNDER_MAINTENANCE"
+    STALE_LEASE = "STALE_LEASE"
+    REVISION_CONFLICT = "REVISION_CONFLICT"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     LIMIT_REACHED = "LIMIT_REACHED"
     STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"
@@ -332,6 +336,48 @@ class LeaseExpired(Refusal):
 
 
 @dataclass(eq=False)
+class StaleLease(Refusal):
+    """The credential shown to a stream is not current; ``cause`` is why, a reason or OTHER_RESOURCE."""
+
+    reason = Reason.STALE_LEASE
+    stream: ResourceName
+    fencing_token: int
+    cause: str
+
+    def __str__(self) -> str:
+        return (
+            f"the credential with token {self.fencing_token} is not current for stream {self.stream!r}:"
+            f" {self.cause}; nothing was stored, acquire the lease anew"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        return {**_token_facts(self.stream, self.fencing_token), "streamId": self.stream, "cause": self.cause}
+
+
+@dataclass(eq=False)
+class RevisionConflict(Refusal):
+    """The stream is not where the commit expects it."""
+
+    reason = Reason.REVISION_CONFLICT
+    stream_id: str
+    expected_revision: int
+    actual_revision: int
+
+    def __str__(self) -> str:
+        return (
+            f"stream {self.stream_id!r} is at revision {self.actual_revision}, not at"
+            f" {self.expected_revision}; read on from there and decide anew"
+        )
+
+    def metadata(self) -> dict[str, str]:
+        return {
+            "streamId": self.stream_id,
+            "expectedRevision": str(self.expected_revision),
+            "actualRevision": str(self.actual_revision),
+        }
+
+
+@dataclass(eq=False)
 class IdempotencyConflict(Refusal):
     """An id was used before with something else; ``field`` names where it stands."""
 
@@ -340,7 +386,7 @@ class IdempotencyConflict(Refusal):
     id: str
 
     def __str__(self) -> str:
-        return f"{self.field} {self.id!r} was used before with other parameters; take a new one"
+        return f"{self.field} {self.id!r} was used before for something else; take a new one"
 
     def metadata(self) -> dict[str, str]:
         return {"field": self.field, "id": self.id}

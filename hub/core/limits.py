@@ -67,6 +67,22 @@ class Limits:
     receipts_max: int = 65_536
     """Stored answers of a hub project; the oldest make room."""
 
+    commit_events_max: int = 128
+    commit_outbox_messages_max: int = 128
+    commit_projections_max: int = 32
+    commit_bytes_max: int = 4 * 1024 * 1024
+    """Largest Commit request, as serialised."""
+    journal_page_entries_max: int = 128
+    journal_page_bytes_max: int = 1024 * 1024
+    stream_page_entries_default: int = 128
+    stream_page_entries_max: int = 512
+    outbox_claim_messages_max: int = 100
+    outbox_visibility_seconds_default: float = 30.0
+    outbox_visibility_seconds_max: float = 3_600.0
+    outbox_return_delay_seconds_max: float = 86_400.0
+    outbox_tries_max: int = 10
+    """Claims of a message after which it is dead."""
+
     alert_rows_max: int = 10_000
     """Alerts of one hub project; past it one overflow row counts."""
     alert_samples_max: int = 16

@@ -37,6 +37,8 @@ STATUS_CODES: Final[Mapping[Reason, grpc.StatusCode]] = {
     Reason.LEASE_SUPERSEDED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.LEASE_EXPIRED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.RESOURCE_UNDER_MAINTENANCE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.STALE_LEASE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.REVISION_CONFLICT: grpc.StatusCode.ABORTED,
     Reason.IDEMPOTENCY_CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
     Reason.LIMIT_REACHED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.STORAGE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
