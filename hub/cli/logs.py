@@ -14,7 +14,9 @@ def configure_logs() -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if sys.stderr.isatty():
-        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()]
+        # The default shows the local variables of each frame, and among those are payloads and nonces.
+        plain = structlog.dev.plain_traceback
+        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=plain)]
     else:
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
