@@ -214,7 +214,10 @@ class Writer:
         self, group: list[_Queued], outcomes: list[Done[object]], *, changes: Changes | None
     ) -> None:
         if changes is not None:
-            self._on_commit(changes)
+            try:
+                self._on_commit(changes)
+            except Exception:  # what is committed is answered, whatever those who watch make of it
+                log.exception("commit_not_announced")
         for queued, outcome in zip(group, outcomes, strict=True):
             queued.deliver(outcome)
 

@@ -70,6 +70,12 @@ class CommittedCache(Generic[Key, Value]):
         self._undo = None
 
     def clear(self) -> None:
-        """Forget everything, as after a COMMIT whose outcome is unknown."""
+        """Forget everything, as after a COMMIT whose outcome is unknown.
+
+        Within a command, what is staged after this is still forgotten where the command is undone.
+        """
+        is_within_command = self._undo is not None
         self.rollback()
         self._committed.clear()
+        if is_within_command:
+            self._undo = []

@@ -26,6 +26,9 @@ WAL_BYTES_KEPT = 64 * 1024 * 1024
 WRITER_CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 8 * 1024
 
+FILE_MODE = 0o600
+"""Mode of a new store."""
+
 _HEADER_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _APPLICATION_ID_OFFSET = 68
@@ -40,6 +43,9 @@ def exclusive_lock(database: Path) -> Iterator[None]:
     Raises: StartRefused with the pid of the hub that has it.
     """
     lock_path = database.with_name(database.name + ".lock")
+    if not database.parent.is_dir():
+        sentence = f"the folder {database.parent} of the store is not there."
+        raise StartRefused(sentence, "Make it, or give another --db.")
     try:
         descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -93,6 +99,8 @@ def prepare(database: Path, *, busy_timeout_seconds: float) -> None:
         connection = connect(database, busy_timeout_seconds=busy_timeout_seconds, is_writer=True)
         try:
             if is_new:
+                # The WAL gets the mode of the file. Payloads are nobody's but the hub's user's.
+                database.chmod(FILE_MODE)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute("PRAGMA journal_mode = WAL")
             _refuse_other_journal_mode(connection, database)

@@ -10,7 +10,7 @@ from hub.core.errors import HubStopping, NotFound, StorageUnavailable
 from hub.core.limits import Limits
 from hub.core.values import HubProject, ProjectId
 from hub.service.writer import Command, Lane
-from hub.store.contract import WriteTransaction
+from hub.store.contract import Changes, WriteTransaction
 from hub.store.sqlite.engine import SqliteEngine, opened_engine
 from hub.store.sqlite.session import SqliteSession
 from hub.store.store import SqlStore
@@ -244,3 +244,17 @@ def test_a_full_disk_is_told_to_the_whole_group_and_the_next_one_that_fits_works
     session._connection.execute(f"PRAGMA max_page_count = {pages + 1_000}")
     assert len(gate.push(large).decision.accepted) == 1
     assert [(each.sequence, each.position) for each in gate.events()] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_what_is_committed_is_answered_although_telling_of_it_fails(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_changes: Changes) -> None:
+        raise RuntimeError("a watcher's fault")
+
+    monkeypatch.setattr(gate.writer, "_on_commit", fail)
+    pushed = gate.ingest.command(caller_of("h"), batch(event(1)))
+    done = gate.queue(pushed)
+    gate.writer.step()
+    assert [(each.error, each.result is not None) for each in done] == [(None, True)]
+    assert [stored.sequence for stored in gate.events()] == [1]

@@ -45,3 +45,12 @@ def test_clearing_forgets_everything(cache: CommittedCache[str, int]) -> None:
     cache.put("b", 2)
     cache.clear()
     assert (cache.get("a"), cache.get("b"), len(cache)) == (None, None, 0)
+
+
+def test_what_a_command_staged_after_clearing_is_undone_with_it(cache: CommittedCache[str, int]) -> None:
+    cache.set_savepoint()
+    cache.clear()
+    cache.put("a", 2)
+    cache.undo_to_savepoint()
+    cache.commit()
+    assert cache.get("a") is None

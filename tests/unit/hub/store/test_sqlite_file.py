@@ -1,6 +1,7 @@
 """Who may open the database file, and that a file which is refused is not written to."""
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hub.core.errors import StartRefused
 from hub.core.limits import Limits
 from hub.store.sqlite.engine import opened_engine
 from hub.store.sqlite.file import APPLICATION_ID
+from hub.store.store import SqlStore
 
 
 def open_once(database: Path) -> None:
@@ -88,5 +90,15 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StartRefused, match="cannot open the lock file"):
+    with pytest.raises(StartRefused, match="the folder .*none of the store is not there"):
         open_once(tmp_path / "none" / "hub.db")
+
+
+def test_a_new_store_is_its_users_alone(tmp_path: Path) -> None:
+    with opened_engine(tmp_path / "hub.db", limits=Limits()) as engine:
+        store = SqlStore(engine, limits=Limits(), wall_nanos=1)
+        store.writing.begin()
+        store.writing.commit(1)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        store.close()
+    assert modes == dict.fromkeys(("hub.db", "hub.db-wal", "hub.db-shm", "hub.db.lock"), 0o600)
