@@ -90,7 +90,7 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StartRefused, match="the folder .*none of the store is not there"):
+    with pytest.raises(StartRefused, match=r"the folder .*none of the store is not there"):
         open_once(tmp_path / "none" / "hub.db")
 
 
