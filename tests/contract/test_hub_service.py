@@ -36,6 +36,9 @@ def test_the_limits_are_those_in_force(hub_stub: HubServiceStub) -> None:
     assert told.lease_ttl_default.ToSeconds() == 10
     assert told.maintenance_ttl_default.ToSeconds() == 30
     assert told.lease_wait_max.ToSeconds() == 600
+    assert told.outbox_visibility_default.ToSeconds() == 30
+    assert told.outbox_visibility_max.ToSeconds() == 3_600
+    assert told.outbox_return_delay_max.ToSeconds() == 86_400
 
 
 def test_the_generation_does_not_change_while_the_store_lives(hub_stub: HubServiceStub) -> None:

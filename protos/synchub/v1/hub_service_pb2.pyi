@@ -63,6 +63,16 @@ class HubLimits(_message.Message):
     LEASE_WAIT_MAX_FIELD_NUMBER: _builtins.int
     LEASE_WAITERS_MAX_FIELD_NUMBER: _builtins.int
     LEASE_RENEWALS_MAX_FIELD_NUMBER: _builtins.int
+    COMMIT_EVENTS_MAX_FIELD_NUMBER: _builtins.int
+    COMMIT_OUTBOX_MESSAGES_MAX_FIELD_NUMBER: _builtins.int
+    COMMIT_PROJECTIONS_MAX_FIELD_NUMBER: _builtins.int
+    COMMIT_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    JOURNAL_PAGE_ENTRIES_MAX_FIELD_NUMBER: _builtins.int
+    OUTBOX_CLAIM_MESSAGES_MAX_FIELD_NUMBER: _builtins.int
+    OUTBOX_VISIBILITY_DEFAULT_FIELD_NUMBER: _builtins.int
+    OUTBOX_VISIBILITY_MAX_FIELD_NUMBER: _builtins.int
+    OUTBOX_RETURN_DELAY_MAX_FIELD_NUMBER: _builtins.int
+    OUTBOX_TRIES_MAX_FIELD_NUMBER: _builtins.int
     identifier_bytes_max: _builtins.int
     """Longest identifier, in bytes of UTF-8."""
     event_type_bytes_max: _builtins.int
@@ -89,6 +99,20 @@ class HubLimits(_message.Message):
     """Most calls that wait for one resource."""
     lease_renewals_max: _builtins.int
     """Most renewals in one request of a RenewLeases stream."""
+    commit_events_max: _builtins.int
+    """Most events in one commit to a stream of the journal."""
+    commit_outbox_messages_max: _builtins.int
+    """Most outbox messages in one commit."""
+    commit_projections_max: _builtins.int
+    """Most projections in one commit."""
+    commit_bytes_max: _builtins.int
+    """Largest Commit request, in bytes."""
+    journal_page_entries_max: _builtins.int
+    """Most events on a page of the journal or of one of its streams."""
+    outbox_claim_messages_max: _builtins.int
+    """Most outbox messages that one call claims."""
+    outbox_tries_max: _builtins.int
+    """Claims of an outbox message after which it is dead."""
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration:
         """How often a runtime should send a heartbeat."""
@@ -117,6 +141,18 @@ class HubLimits(_message.Message):
     def lease_wait_max(self) -> _duration_pb2.Duration:
         """Longest wait for a lease."""
 
+    @_builtins.property
+    def outbox_visibility_default(self) -> _duration_pb2.Duration:
+        """For how long a claim hides outbox messages where nothing is asked for."""
+
+    @_builtins.property
+    def outbox_visibility_max(self) -> _duration_pb2.Duration:
+        """Longest time for which a claim may hide outbox messages."""
+
+    @_builtins.property
+    def outbox_return_delay_max(self) -> _duration_pb2.Duration:
+        """Longest delay after which a returned outbox message may be tried again."""
+
     def __init__(
         self,
         *,
@@ -140,10 +176,20 @@ class HubLimits(_message.Message):
         lease_wait_max: _duration_pb2.Duration | None = ...,
         lease_waiters_max: _builtins.int = ...,
         lease_renewals_max: _builtins.int = ...,
+        commit_events_max: _builtins.int = ...,
+        commit_outbox_messages_max: _builtins.int = ...,
+        commit_projections_max: _builtins.int = ...,
+        commit_bytes_max: _builtins.int = ...,
+        journal_page_entries_max: _builtins.int = ...,
+        outbox_claim_messages_max: _builtins.int = ...,
+        outbox_visibility_default: _duration_pb2.Duration | None = ...,
+        outbox_visibility_max: _duration_pb2.Duration | None = ...,
+        outbox_return_delay_max: _duration_pb2.Duration | None = ...,
+        outbox_tries_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl_default", b"lease_ttl_default", "lease_ttl_max", b"lease_ttl_max", "lease_ttl_min", b"lease_ttl_min", "lease_wait_max", b"lease_wait_max", "maintenance_ttl_default", b"maintenance_ttl_default", "presence_ttl", b"presence_ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl_default", b"lease_ttl_default", "lease_ttl_max", b"lease_ttl_max", "lease_ttl_min", b"lease_ttl_min", "lease_wait_max", b"lease_wait_max", "maintenance_ttl_default", b"maintenance_ttl_default", "outbox_return_delay_max", b"outbox_return_delay_max", "outbox_visibility_default", b"outbox_visibility_default", "outbox_visibility_max", b"outbox_visibility_max", "presence_ttl", b"presence_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs_max", b"active_runs_max", "attribute_count_max", b"attribute_count_max", "attribute_key_bytes_max", b"attribute_key_bytes_max", "attributes_bytes_max", b"attributes_bytes_max", "batch_bytes_max", b"batch_bytes_max", "batch_events_max", b"batch_events_max", "event_type_bytes_max", b"event_type_bytes_max", "heartbeat_interval", b"heartbeat_interval", "identifier_bytes_max", b"identifier_bytes_max", "lease_renewals_max", b"lease_renewals_max", "lease_ttl_default", b"lease_ttl_default", "lease_ttl_max", b"lease_ttl_max", "lease_ttl_min", b"lease_ttl_min", "lease_wait_max", b"lease_wait_max", "lease_waiters_max", b"lease_waiters_max", "maintenance_ttl_default", b"maintenance_ttl_default", "message_bytes_max", b"message_bytes_max", "payload_bytes_max", b"payload_bytes_max", "presence_ttl", b"presence_ttl", "reconcile_runs_max", b"reconcile_runs_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs_max", b"active_runs_max", "attribute_count_max", b"attribute_count_max", "attribute_key_bytes_max", b"attribute_key_bytes_max", "attributes_bytes_max", b"attributes_bytes_max", "batch_bytes_max", b"batch_bytes_max", "batch_events_max", b"batch_events_max", "commit_bytes_max", b"commit_bytes_max", "commit_events_max", b"commit_events_max", "commit_outbox_messages_max", b"commit_outbox_messages_max", "commit_projections_max", b"commit_projections_max", "event_type_bytes_max", b"event_type_bytes_max", "heartbeat_interval", b"heartbeat_interval", "identifier_bytes_max", b"identifier_bytes_max", "journal_page_entries_max", b"journal_page_entries_max", "lease_renewals_max", b"lease_renewals_max", "lease_ttl_default", b"lease_ttl_default", "lease_ttl_max", b"lease_ttl_max", "lease_ttl_min", b"lease_ttl_min", "lease_wait_max", b"lease_wait_max", "lease_waiters_max", b"lease_waiters_max", "maintenance_ttl_default", b"maintenance_ttl_default", "message_bytes_max", b"message_bytes_max", "outbox_claim_messages_max", b"outbox_claim_messages_max", "outbox_return_delay_max", b"outbox_return_delay_max", "outbox_tries_max", b"outbox_tries_max", "outbox_visibility_default", b"outbox_visibility_default", "outbox_visibility_max", b"outbox_visibility_max", "payload_bytes_max", b"payload_bytes_max", "presence_ttl", b"presence_ttl", "reconcile_runs_max", b"reconcile_runs_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
