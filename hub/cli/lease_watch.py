@@ -37,6 +37,10 @@ def watch(
         _Watch(LeaseServiceStub(channel), tenant, hub=hub, is_json=is_json).follow()
 
 
+_Key = tuple[str, bool]
+"""A resource, and whether it is its maintenance that is meant: the last lease is kept beside it."""
+
+
 class _Watch:
     """A watch that is begun anew whenever it breaks, and shows nothing twice."""
 
@@ -45,8 +49,8 @@ class _Watch:
         self._hub_project = hub_project
         self._is_json = is_json
         self._reconnecting = Reconnecting(hub)
-        self._shown: dict[str, Lease] = {}
-        """The leases that were shown last as not ended, by resource."""
+        self._shown: dict[_Key, Lease] = {}
+        """The leases and maintenances that were shown last as not ended."""
 
     def follow(self) -> None:
         """Show leases until the process ends, or the hub refuses what does not pass by itself."""
@@ -64,32 +68,39 @@ class _Watch:
         for answer in self._stub.WatchLeases(WatchLeasesRequest(hub_project=self._hub_project)):
             self._reconnecting.answered()
             for lease in answer.leases:
-                missing.discard(lease.resource)
+                missing.discard(_key_of(lease))
                 self._show(lease)
             if is_snapshot and answer.is_snapshot_complete:
                 is_snapshot = False
                 self._show_ended(missing)
 
-    def _show_ended(self, resources: set[str]) -> None:
+    def _show_ended(self, missing: set[_Key]) -> None:
         """Show what ended while nobody watched: it was live and is not in the snapshot."""
-        for resource in sorted(resources):
-            was_maintenance = self._shown.pop(resource).is_maintenance
+        for key in sorted(missing):
+            resource, is_maintenance = key
             request = GetResourceStateRequest(hub_project=self._hub_project, resource=resource)
             state = self._stub.GetResourceState(request, timeout=UNARY_SECONDS_MAX)
-            tenure = state.maintenance if was_maintenance else state.lease
+            tenure = state.maintenance if is_maintenance else state.lease
             if tenure.resource:
                 self._show(tenure)
+            else:
+                del self._shown[key]
 
     def _show(self, lease: Lease) -> None:
-        before = self._shown.pop(lease.resource, None)
+        key = _key_of(lease)
+        before = self._shown.pop(key, None)
         if lease.state in _RUNNING:
-            self._shown[lease.resource] = lease
+            self._shown[key] = lease
         if before == lease:
             return
         if self._is_json:
             print_json(message_to_json(lease))
         elif before is None or _without_renewal(before) != _without_renewal(lease):
             print(line_of(lease), flush=True)
+
+
+def _key_of(lease: Lease) -> _Key:
+    return lease.resource, lease.is_maintenance
 
 
 def _without_renewal(lease: Lease) -> Lease:

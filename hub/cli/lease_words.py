@@ -1,5 +1,7 @@
 """What a lease says to people: one place for its words, used by every ``leases`` command."""
 
+from typing import Final
+
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.cli.hub_calls import bare_enum_name, moment_text
@@ -7,18 +9,9 @@ from hub.cli.output import printable
 from hub.cli.spans import span_text
 from synchub.v1.lease_service_pb2 import AbortReason, Lease, LeaseState
 
-TABLE_COLUMNS = [
-    "RESOURCE",
-    "STATE",
-    "TOKEN",
-    "EPOCH",
-    "HOLDER",
-    "RUNTIME",
-    "ABORT",
-    "EXPIRES (UTC)",
-    "IN",
-    "LABELS",
-]
+TABLE_COLUMNS: Final = (
+    *("RESOURCE", "STATE", "TOKEN", "EPOCH", "HOLDER", "RUNTIME", "EXPIRES", "ABORT", "LABELS"),
+)
 
 
 def table_row(lease: Lease, *, hub_now: Timestamp) -> list[str]:
@@ -31,17 +24,18 @@ def table_row(lease: Lease, *, hub_now: Timestamp) -> list[str]:
         str(lease.epoch),
         holder_text(lease),
         lease.runtime_id,
+        f"in {span_text(seconds_between(hub_now, lease.expire_time))}" if is_running else "",
         abort_text(lease),
-        moment_text(lease.expire_time),
-        span_text(seconds_between(hub_now, lease.expire_time)) if is_running else "",
         labels_text(lease),
     ]
 
 
 def state_text(lease: Lease) -> str:
-    """Return where a tenure stands, in capitals as on the wire."""
+    """Return where a tenure stands, in the words of the wire; a maintenance says that it is one."""
     name = bare_enum_name(LeaseState.DESCRIPTOR, lease.state)
-    return f"{name} (maintenance)" if lease.is_maintenance else name
+    if not lease.is_maintenance:
+        return name
+    return "MAINTENANCE" if lease.state == LeaseState.LEASE_STATE_LIVE else f"MAINTENANCE {name}"
 
 
 def holder_text(lease: Lease) -> str:

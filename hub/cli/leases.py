@@ -202,7 +202,7 @@ def _tenure_facts(lease: Lease, *, hub_now: Timestamp) -> list[tuple[str, str]]:
         ("granted for", span_text(lease.ttl.ToNanoseconds() / 1e9)),
         ("expires", expire_text(lease.expire_time, hub_now=hub_now)),
         ("asked to stop", abort_text(lease) or "no"),
-        ("labels", labels_text(lease)),
+        *([("labels", labels_text(lease))] if lease.labels else []),
     ]
 
 

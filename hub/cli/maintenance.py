@@ -107,6 +107,8 @@ def begin(
             print_json({"resource": resource, "fencing_token": token, **facts, "credential_file": str(path)})
             return
         _print_until(resource, f"epoch {begun.epoch}, token {token}", answer=begun)
+        if span is not None and begun.ttl.ToNanoseconds() < span.ToNanoseconds():
+            print("that is the longest the hub grants at a time: renew it before, or use `hold`")
         print(printable(f"the credential for `renew` and `finish` is in {path}"))
 
 

@@ -5,7 +5,6 @@ from typing import Final
 
 import grpc
 
-from hub.app import boot_nanos
 from hub.cli.reconnecting import PASSING_REASONS
 from synchub.channel import Refusal, refusal_from_error
 from synchub.contract import NANOS_PER_SECOND
@@ -19,13 +18,18 @@ from synchub.v1.lease_service_pb2 import (
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 
 BEAT_NANOS: Final = NANOS_PER_SECOND
-"""How often it is renewed."""
+"""How often it is renewed; where the TTL is short, three times in it."""
 MARGIN_NANOS: Final = NANOS_PER_SECOND // 2
 """How much earlier than the hub this side takes it for ended."""
 CALL_SECONDS_MAX: Final = 5.0
 """How long the hub may take to answer a call before it is asked again."""
 FINISH_ATTEMPTS_MAX: Final = 3
 """How often the hub is told the end, where it does not answer."""
+
+
+def boot_nanos() -> int:
+    """Return a clock that goes on while the machine sleeps (macOS: its monotonic clock does)."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class MaintenanceBeat:
@@ -41,6 +45,7 @@ class MaintenanceBeat:
         self.silence: Refusal | None = None
         """Why the last renewal was not answered; None where it was."""
         self._ttl_nanos = self.begun.ttl.ToNanoseconds()
+        self._beat_nanos = min(BEAT_NANOS, self._ttl_nanos // 3)
         self._deadline_nanos = sent_nanos + self._ttl_nanos - MARGIN_NANOS
         self._renewal = RenewMaintenanceRequest(
             hub_project=request.hub_project, credential=self.begun.credential
@@ -60,7 +65,7 @@ class MaintenanceBeat:
             self.loss = self.silence or Refusal(
                 grpc.StatusCode.DEADLINE_EXCEEDED, text, reason="LEASE_EXPIRED"
             )
-        if self._call is None and self.loss is None and now - self._sent_nanos >= BEAT_NANOS:
+        if self._call is None and self.loss is None and now - self._sent_nanos >= self._beat_nanos:
             self._sent_nanos = now
             self._call = self._stub.RenewMaintenance.future(self._renewal, timeout=CALL_SECONDS_MAX)
 

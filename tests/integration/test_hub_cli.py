@@ -3,9 +3,7 @@
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,49 +13,9 @@ import pytest
 from synchub.v1.sync_event_pb2 import SyncEvent
 from synchub.v1.sync_service_pb2 import PushEventsRequest
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
+from tests.integration.hub_process import HUB_PROJECT, SECONDS_MAX, SYNCHUB, HubProcess, synchub
 
-SYNCHUB: Final = Path(sys.executable).with_name("synchub")
-SECONDS_MAX: Final = 30.0
-HUB_PROJECT: Final = "tenant"
 PAYLOADS: Final = [b"first line\r", b"", b"\xff\x00 no text", "é \x1b[31m".encode()]
-
-
-class HubProcess:
-    """A hub that was started with ``synchub serve``."""
-
-    def __init__(self, database: Path, listen: str = "127.0.0.1:0") -> None:
-        arguments = [str(SYNCHUB), "serve", "--db", str(database), "--listen", listen, "--http", "none"]
-        self._process = subprocess.Popen(
-            arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line.startswith("listening on "), line
-        self.address = line.split()[2]
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.communicate(timeout=SECONDS_MAX)
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a command printed and how it ended."""
-
-    code: int
-    out: str
-    error: str
-
-    def json_lines(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-def synchub(address: str, *arguments: str) -> Told:
-    environment = {"SYNCHUB_HUB": address, "SYNCHUB_HUB_PROJECT": HUB_PROJECT, "COLUMNS": "200"}
-    ended = subprocess.run(
-        [SYNCHUB, *arguments], check=False, capture_output=True, timeout=SECONDS_MAX, env=environment
-    )
-    return Told(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
 @pytest.fixture(scope="module")

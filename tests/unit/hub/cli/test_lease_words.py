@@ -2,7 +2,7 @@
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hub.cli.lease_words import TABLE_COLUMNS, expire_text, holder_text, line_of, table_row
+from hub.cli.lease_words import TABLE_COLUMNS, expire_text, holder_text, line_of, state_text, table_row
 from synchub.v1.lease_service_pb2 import AbortReason, Lease, LeaseState
 
 NOW = Timestamp(seconds=1_000)
@@ -33,16 +33,21 @@ def test_a_row_says_who_holds_what_and_for_how_long() -> None:
         "EPOCH": "2",
         "HOLDER": "worker-1",
         "RUNTIME": "laptop",
+        "EXPIRES": "in 9.5 s",
         "ABORT": "",
-        "EXPIRES (UTC)": "1970-01-01 00:16:49.500",
-        "IN": "9.5 s",
         "LABELS": "host=h, pid=12",
     }
 
 
 def test_a_lease_that_ended_has_no_time_left() -> None:
     row = table_row(changed(state=LeaseState.LEASE_STATE_EXPIRED), hub_now=Timestamp(seconds=2_000))
-    assert row[TABLE_COLUMNS.index("IN")] == ""
+    assert row[TABLE_COLUMNS.index("EXPIRES")] == ""
+
+
+def test_a_maintenance_says_that_it_is_one() -> None:
+    ended = changed(is_maintenance=True, state=LeaseState.LEASE_STATE_RELEASED)
+    assert state_text(changed(is_maintenance=True)) == "MAINTENANCE"
+    assert state_text(ended) == "MAINTENANCE RELEASED"
 
 
 def test_a_holder_with_a_name_has_both() -> None:
@@ -64,6 +69,6 @@ def test_a_line_has_everything_and_steers_no_terminal() -> None:
         labels={"note": "\x1b[31m\n"},
     )
     assert line_of(lease) == (
-        "garden-db LIVE (maintenance) token 7 epoch 2, holder worker-1 of laptop,"
+        "garden-db MAINTENANCE token 7 epoch 2, holder worker-1 of laptop,"
         " until 1970-01-01 00:16:49.500, abort EXTERNAL, host=h, note=\\x1b[31m\\n, pid=12"
     )
