@@ -1,11 +1,13 @@
 """Short ways to take, hold and look at leases over the wire."""
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 
 from synchub.v1.lease_service_pb2 import (
+    LEASE_STATE_EXPIRED,
     AcquireLeaseRequest,
     AcquireLeaseResponse,
     BeginMaintenanceRequest,
@@ -95,6 +97,15 @@ def begin_request(
 def release(stub: LeaseServiceStub, hub_project: str, held: AcquireLeaseResponse) -> None:
     request = ReleaseLeaseRequest(hub_project=hub_project, credential=held.credential)
     stub.ReleaseLease(request, timeout=CALL_SECONDS_MAX)
+
+
+def expired(stub: LeaseServiceStub, hub_project: str, resource: str = "r") -> AcquireLeaseResponse:
+    """A lease of the shortest TTL that the hub grants, once it has expired."""
+    held = stub.AcquireLease(acquire_request(hub_project, resource, ttl=0.001), timeout=CALL_SECONDS_MAX)
+    deadline = time.monotonic() + CALL_SECONDS_MAX
+    while state_of(stub, hub_project, resource).lease.state != LEASE_STATE_EXPIRED:
+        assert time.monotonic() < deadline, "it still lives"
+    return held
 
 
 def state_of(stub: LeaseServiceStub, hub_project: str, resource: str = "r") -> GetResourceStateResponse:

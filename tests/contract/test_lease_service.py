@@ -1,4 +1,4 @@
-"""LeaseService over the wire: what each call answers, repeats, reads, and tenants that see nothing."""
+"""LeaseService over the wire: what each unary call answers."""
 
 from typing import Final
 
@@ -14,6 +14,7 @@ from tests.contract.leasing import (
     acquire,
     acquire_request,
     begin_request,
+    expired,
     nonce,
     release,
     seconds,
@@ -22,27 +23,12 @@ from tests.contract.leasing import (
 )
 
 LIVE: Final = messages.LEASE_STATE_LIVE
-TTL_SECONDS_MIN: Final = 0.05
 
 
 @pytest.fixture(scope="module")
 def hub_limits() -> Limits:
     """Leases may be short, so that an expiry is seen soon."""
-    return Limits(lease_ttl_seconds_min=TTL_SECONDS_MIN)
-
-
-def expired(stub: LeaseServiceStub, hub_project: str) -> messages.AcquireLeaseResponse:
-    """A lease that was let expire: the hub says so when somebody who waited has had it and gone."""
-    request = acquire_request(hub_project, ttl=TTL_SECONDS_MIN)
-    held = stub.AcquireLease(request, timeout=CALL_SECONDS_MAX)
-    watch = stub.WatchLeases(messages.WatchLeasesRequest(hub_project=hub_project), timeout=CALL_SECONDS_MAX)
-    for news in watch:
-        if news.is_snapshot_complete and state_of(stub, hub_project).lease.state != LIVE:
-            break
-        if any(lease.state == messages.LEASE_STATE_EXPIRED for lease in news.leases):
-            break
-    watch.cancel()
-    return held
+    return Limits(lease_ttl_seconds_min=0.05)
 
 
 # --- each call ---
