@@ -151,3 +151,38 @@ RETENTION_INTERVAL_SECONDS: Final = 60.0
 """How often the agent looks for payloads whose retention is over."""
 LOG_RETRY_SECONDS: Final = 1.0
 """How long the link to the hub waits after the local log failed before it asks it again."""
+
+# --- leases -----------------------------------------------------------------------------------------
+
+LEASE_TTL_SECONDS: Final = 10.0
+"""How long a renewal of a lease lasts where nothing else is asked for; a turn's too."""
+LEASE_MARGIN_SECONDS: Final = 0.5
+"""By so much a holder stops before the hub would let another in."""
+LEASE_DATABASE_SKEW_SECONDS: Final = 0.25
+"""Added to the margin with PostgreSQL: the clocks of two of its hosts may differ by so much."""
+LEASE_WAIT_SECONDS_MAX: Final = 600.0
+"""Longest wait for a lease that a hub takes."""
+LEASE_RETRY_SECONDS_FIRST: Final = 0.1
+"""Ceiling of the first wait after a lease call that nobody answered."""
+LEASE_RETRY_SECONDS_MAX: Final = 1.0
+"""Ceiling of every later one: a lease has seconds to live, so its holder asks more often than an agent."""
+LEASE_LOOK_SECONDS: Final = 1.0
+"""A keeper looks at the clock so often: what it sleeps by does not count suspension, leases do."""
+LEASE_RELEASE_SECONDS_MAX: Final = 10.0
+"""How long ``release`` tries to reach a hub."""
+LEASE_LEAVE_SECONDS_MAX: Final = 2.0
+"""The same where a block is left, or a grant given back: then it expires by itself."""
+HANDOVER_SECONDS_MAX: Final = 10.0
+"""How long a transfer tries to reach a hub."""
+HUB_PROCESS_TTL_SECONDS: Final = 5.0
+"""TTL of a process lease on the hub."""
+HUB_PROCESS_BEAT_SECONDS: Final = 1.0
+"""How often its holder renews it."""
+HUB_PROCESS_WAIT_SECONDS: Final = 6.0
+"""How long a process waits for its role; longer than the TTL, so that it outlasts a dead predecessor."""
+HUB_PROCESS_RETRY_SECONDS: Final = 0.1
+"""How often it tries meanwhile."""
+MAINTENANCE_TTL_SECONDS: Final = 30.0
+"""TTL of a maintenance where nothing else is asked for."""
+MAINTENANCE_BEAT_SECONDS: Final = 1.0
+"""How often it is renewed."""

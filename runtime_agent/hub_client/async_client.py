@@ -11,16 +11,15 @@ What each call promises is said in ``client.py``. An iteration that is left earl
 generator is closed (``contextlib.aclosing``), or with the client.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
-import grpc
 import grpc.aio
 
 from runtime_agent.core.values import RunKey
 from runtime_agent.hub_client import reading_codec as codec
+from runtime_agent.hub_client.async_lease_methods import AsyncLeaseMethods
 from runtime_agent.hub_client.codec import HubFacts, hub_facts_from_proto
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.stored_values import (
@@ -37,7 +36,6 @@ from synchub.channel import (
     HubAddress,
     dial_aio,
     parse_addresses,
-    refusal_from_error,
     refusal_from_status,
 )
 from synchub.v1 import hub_service_pb2, presence_service_pb2, sync_service_pb2
@@ -45,42 +43,54 @@ from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 
-Page = TypeVar("Page", bound="_Page")
-
-
 Batches: TypeAlias = Iterable[BatchToPush] | AsyncIterable[BatchToPush]
 
 
-class _Page(Protocol):
-    """A response of a list."""
-
-    next_page_token: str
-
-
-class AsyncHubClient:
+class AsyncHubClient(AsyncLeaseMethods):
     """Calls to one hub project over one channel. Belongs to one event loop; close it after use."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, *, hub_project: str, addresses: tuple[HubAddress, ...]
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        hub_project: str,
+        addresses: tuple[HubAddress, ...],
+        runtime_id: str = "",
+        instance_id: str = "",
     ) -> None:
-        self._channel = channel
-        self._hub_project = hub_project
-        self._addresses = addresses
+        super().__init__(
+            channel,
+            hub_project=hub_project,
+            addresses=addresses,
+            runtime_id=runtime_id,
+            instance_id=instance_id,
+        )
         self._hub = HubServiceStub(channel)
         self._sync = SyncServiceStub(channel)
         self._presence = PresenceServiceStub(channel)
 
     @classmethod
-    async def connect(cls, addresses: str, *, hub_project: str) -> Self:
+    async def connect(
+        cls, addresses: str, *, hub_project: str, runtime_id: str = "", instance_id: str = ""
+    ) -> Self:
         """Return a client of the hubs at ``HOST:PORT[,HOST:PORT…]``; the first call connects.
+
+        Runtime and instance are who holds leases where nothing else is said: this host, and a random id.
 
         Raises: AddressError where the addresses cannot be read.
         """
         parsed = parse_addresses(addresses)
-        return cls(await dial_aio(parsed), hub_project=hub_project, addresses=parsed)
+        return cls(
+            await dial_aio(parsed),
+            hub_project=hub_project,
+            addresses=parsed,
+            runtime_id=runtime_id,
+            instance_id=instance_id,
+        )
 
     async def close(self) -> None:
-        """Close the channel; what is open on it ends. Idempotent."""
+        """Close the channels; what is open on them ends, leases that are held are lost. Idempotent."""
+        self._maker.close()
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -258,25 +268,6 @@ class AsyncHubClient:
             return hub_facts_from_proto(
                 await self._hub.GetHubInfo(hub_service_pb2.GetHubInfoRequest(), timeout=UNARY_SECONDS_MAX)
             )
-
-    # --- inside ---
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except grpc.RpcError as error:
-            raise HubCallError(refusal_from_error(error), self._addresses) from error
-
-    async def _pages(self, load: Callable[[str], Awaitable[Page]]) -> AsyncIterator[Page]:
-        page_token = ""
-        while True:
-            with self._translated():
-                page = await load(page_token)
-            yield page
-            page_token = page.next_page_token
-            if not page_token:
-                return
 
 
 async def _as_async(batches: Batches) -> AsyncIterator[BatchToPush]:

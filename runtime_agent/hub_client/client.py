@@ -12,13 +12,12 @@
 Every failure is a ``HubCallError``: decide on its ``reason`` (the bare reasons of the wire; "" where no
 hub answered), show its ``sentence`` to people. Lists are read page by page as they are iterated, so
 that memory stays bounded. A program that must not lose events uses the agent instead: it keeps them
-while no hub is in sight.
+while no hub is in sight. The calls about leases are in ``lease_methods.py``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
 import grpc
 
@@ -26,6 +25,7 @@ from runtime_agent.core.values import RunKey
 from runtime_agent.hub_client import reading_codec as codec
 from runtime_agent.hub_client.codec import HubFacts, hub_facts_from_proto
 from runtime_agent.hub_client.errors import HubCallError
+from runtime_agent.hub_client.lease_methods import LeaseMethods
 from runtime_agent.hub_client.stored_values import (
     Alert,
     BatchToPush,
@@ -40,7 +40,6 @@ from synchub.channel import (
     HubAddress,
     dial,
     parse_addresses,
-    refusal_from_error,
     refusal_from_status,
 )
 from synchub.v1 import hub_service_pb2, presence_service_pb2, sync_service_pb2
@@ -48,37 +47,52 @@ from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 
-Page = TypeVar("Page", bound="_Page")
 
-
-class _Page(Protocol):
-    """A response of a list."""
-
-    next_page_token: str
-
-
-class HubClient:
+class HubClient(LeaseMethods):
     """Calls to one hub project over one channel. Safe to share among threads; close it after use."""
 
-    def __init__(self, channel: grpc.Channel, *, hub_project: str, addresses: tuple[HubAddress, ...]) -> None:
-        self._channel = channel
-        self._hub_project = hub_project
-        self._addresses = addresses
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        *,
+        hub_project: str,
+        addresses: tuple[HubAddress, ...],
+        runtime_id: str = "",
+        instance_id: str = "",
+    ) -> None:
+        super().__init__(
+            channel,
+            hub_project=hub_project,
+            addresses=addresses,
+            runtime_id=runtime_id,
+            instance_id=instance_id,
+        )
         self._hub = HubServiceStub(channel)
         self._sync = SyncServiceStub(channel)
         self._presence = PresenceServiceStub(channel)
 
     @classmethod
-    def connect(cls, addresses: str, *, hub_project: str) -> Self:
+    def connect(
+        cls, addresses: str, *, hub_project: str, runtime_id: str = "", instance_id: str = ""
+    ) -> Self:
         """Return a client of the hubs at ``HOST:PORT[,HOST:PORT…]``; the first call connects.
+
+        Runtime and instance are who holds leases where nothing else is said: this host, and a random id.
 
         Raises: AddressError where the addresses cannot be read.
         """
         parsed = parse_addresses(addresses)
-        return cls(dial(parsed), hub_project=hub_project, addresses=parsed)
+        return cls(
+            dial(parsed),
+            hub_project=hub_project,
+            addresses=parsed,
+            runtime_id=runtime_id,
+            instance_id=instance_id,
+        )
 
     def close(self) -> None:
-        """Close the channel; what is open on it ends. Idempotent."""
+        """Close the channels; what is open on them ends, leases that are held are lost. Idempotent."""
+        self._maker.close()
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -250,22 +264,3 @@ class HubClient:
             return hub_facts_from_proto(
                 self._hub.GetHubInfo(hub_service_pb2.GetHubInfoRequest(), timeout=UNARY_SECONDS_MAX)
             )
-
-    # --- inside ---
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except grpc.RpcError as error:
-            raise HubCallError(refusal_from_error(error), self._addresses) from error
-
-    def _pages(self, load: Callable[[str], Page]) -> Iterator[Page]:
-        page_token = ""
-        while True:
-            with self._translated():
-                page = load(page_token)
-            yield page
-            page_token = page.next_page_token
-            if not page_token:
-                return
