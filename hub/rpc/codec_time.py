@@ -5,7 +5,7 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from synchub.contract import NANOS_PER_SECOND
+from synchub.contract import EVENT_TIME_NANOS_MAX, EVENT_TIME_NANOS_MIN, NANOS_PER_SECOND
 
 DURATION_SECONDS_MAX: Final = 315_576_000_000
 """Longest span that protobuf allows, about 10,000 years."""
@@ -15,6 +15,23 @@ def timestamp_to_proto(nanos: int) -> Timestamp:
     """Return a moment given in Unix nanoseconds."""
     seconds, rest = divmod(nanos, NANOS_PER_SECOND)
     return Timestamp(seconds=seconds, nanos=rest)
+
+
+def timestamp_fault(timestamp: Timestamp) -> str | None:
+    """Say what keeps a message from being a moment that is stored to the nanosecond, None where it is one.
+
+    Returns: a phrase that completes "<field> …".
+    """
+    if not 0 <= timestamp.nanos < NANOS_PER_SECOND:
+        return f"has {timestamp.nanos} nanos; 0 to 999,999,999 are allowed"
+    if not EVENT_TIME_NANOS_MIN <= nanos_from_timestamp(timestamp) <= EVENT_TIME_NANOS_MAX:
+        return "is not within 2^63 nanoseconds of 1970"
+    return None
+
+
+def nanos_from_timestamp(timestamp: Timestamp) -> int:
+    """Return a moment in Unix nanoseconds."""
+    return timestamp.seconds * NANOS_PER_SECOND + timestamp.nanos
 
 
 def duration_to_proto(seconds: float) -> Duration:

@@ -8,17 +8,26 @@ field means is not decided here.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Final, NewType
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.core.errors import VIOLATIONS_MAX, InvalidRequest, Violation
 from hub.core.limits import Limits
-from hub.rpc.codec_time import duration_fault, nanos_from_duration
+from hub.rpc.codec_time import (
+    duration_fault,
+    nanos_from_duration,
+    nanos_from_timestamp,
+    timestamp_fault,
+)
 from synchub.contract import (
     HASH_BYTES,
+    NANOS_PER_SECOND,
+    SEQUENCE_MAX,
     attributes_fault,
     identifier_fault,
     length_prefixed,
@@ -32,6 +41,7 @@ PAGE_TOKEN_BYTES_MAX: Final = 8 * 1024
 """Longest page token that is looked at; ours hold at most two identifiers."""
 _CHECKSUM_BYTES: Final = 12
 _PAGE_TOKEN_FAULT: Final = "is not from a response to the same request"
+_TRACE_ID: Final = re.compile(r"(?!0{32})[0-9a-f]{32}")
 
 
 class RequestCheck:
@@ -119,6 +129,41 @@ class RequestCheck:
             return 0
         return nanos_from_duration(value)
 
+    def span_nanos_at_most(self, field: str, value: Duration, *, limit: str, seconds_max: float) -> int:
+        """Require a span of at most so many seconds, a limit of this name, like ``span_nanos``."""
+        nanos = self.span_nanos(field, value)
+        if nanos > round(seconds_max * NANOS_PER_SECOND):
+            self.add(field, f"is {nanos / NANOS_PER_SECOND:g} s; at most {limit} = {seconds_max:g} s")
+        return nanos
+
+    def moment_nanos(self, field: str, value: Timestamp) -> int:
+        """Require a moment and return it in Unix nanoseconds; 0 where it is none."""
+        fault = timestamp_fault(value)
+        if fault is not None:
+            self.add(field, fault)
+            return 0
+        return nanos_from_timestamp(value)
+
+    def payload(self, field: str, value: bytes) -> None:
+        """Require a payload that is not too large."""
+        bytes_max = self._limits.payload_bytes_max
+        if len(value) > bytes_max:
+            self.add(field, f"has {len(value)} bytes; at most {bytes_max} are allowed")
+
+    def prefix(self, field: str, value: str) -> None:
+        """Require what identifiers can begin with, or what is longer than none of them."""
+        bytes_count = len(value.encode())
+        if "\0" in value:
+            self.add(field, "has U+0000, which nothing begins with")
+        if bytes_count > self._limits.identifier_bytes_max:
+            bytes_max = self._limits.identifier_bytes_max
+            self.add(field, f"has {bytes_count} bytes; at most {bytes_max} are allowed")
+
+    def optional_trace_id(self, field: str, value: str) -> None:
+        """Require a W3C trace id where anything is given."""
+        if value and _TRACE_ID.fullmatch(value) is None:
+            self.add(field, "is no W3C trace id: 32 lowercase hexadecimal digits, not all 0")
+
     def hash(self, field: str, value: bytes) -> None:
         """Require a hash of 32 bytes."""
         if len(value) != HASH_BYTES:
@@ -147,6 +192,24 @@ class RequestCheck:
             page_size, limits.event_page_entries_default, largest=limits.event_page_entries_max
         )
 
+    def journal_page_size(self, page_size: int) -> int:
+        """Return how many events a page of the journal shall have, like ``page_size``."""
+        largest = self._limits.journal_page_entries_max
+        return self._page_size(page_size, largest, largest=largest)
+
+    def stream_page_size(self, page_size: int) -> int:
+        """Return how many streams a page shall have, like ``page_size``."""
+        limits = self._limits
+        return self._page_size(
+            page_size, limits.stream_page_entries_default, largest=limits.stream_page_entries_max
+        )
+
+    def claim_count(self, max_count: int) -> int:
+        """Return how many outbox messages a claim shall take, like ``page_size``."""
+        self.not_negative("max_count", max_count)
+        largest = self._limits.outbox_claim_messages_max
+        return min(max_count, largest) if max_count > 0 else largest
+
     def text_page_key(self, request: Message, page_token: str, *, count: int) -> tuple[str, ...] | None:
         """Return the key of so many texts that a page token of this request holds, None without token."""
         key = self._page_key(request, page_token)
@@ -168,6 +231,20 @@ class RequestCheck:
             return None
         return key[0]
 
+    def numbered_page_key(
+        self, request: Message, page_token: str, *, number_count: int
+    ) -> tuple[tuple[int, ...], str] | None:
+        """Return the key of so many numbers and a text that a page token of this request holds."""
+        key = self._page_key(request, page_token)
+        if key is None:
+            return None
+        numbers = tuple(part for part in key[:-1] if isinstance(part, int))
+        text = key[-1] if key else None
+        if not isinstance(text, str) or len(numbers) != number_count or len(key) != number_count + 1:
+            self.add("page_token", _PAGE_TOKEN_FAULT)
+            return None
+        return numbers, text
+
     def _page_size(self, page_size: int, default: int, *, largest: int) -> int:
         self.not_negative("page_size", page_size)
         return min(page_size, largest) if page_size > 0 else default
@@ -183,7 +260,7 @@ class RequestCheck:
             if checksum != _page_checksum(request, body):
                 raise ValueError("made for another request")
             key: object = json.loads(body)
-            if not isinstance(key, list):
+            if not isinstance(key, list) or not all(map(_is_key_part, key)):
                 raise ValueError("no key")
         except (ValueError, RecursionError):  # of all ways of being wrong, none is worth telling apart
             self.add("page_token", _PAGE_TOKEN_FAULT)
@@ -200,6 +277,13 @@ def page_token_after(request: Message, *key: str | int) -> PageToken:
     """
     body = json.dumps(key, ensure_ascii=False, separators=(",", ":")).encode()
     return PageToken(base64.urlsafe_b64encode(_page_checksum(request, body) + body).decode("ascii"))
+
+
+def _is_key_part(part: object) -> bool:
+    """Return whether something may be looked for in a store: a text that is UTF-8, or 64 bits."""
+    if isinstance(part, str):
+        return not any("\ud800" <= character <= "\udfff" for character in part)
+    return type(part) is int and -SEQUENCE_MAX - 1 <= part <= SEQUENCE_MAX
 
 
 def _page_checksum(request: Message, body: bytes) -> bytes:

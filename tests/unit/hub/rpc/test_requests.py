@@ -6,7 +6,7 @@ import pytest
 
 from hub.core.errors import InvalidRequest, Violation
 from hub.core.limits import Limits
-from hub.rpc.requests import RequestCheck, page_token_after
+from hub.rpc.requests import RequestCheck, _page_checksum, page_token_after
 from synchub.v1.presence_service_pb2 import ListRuntimesRequest
 from synchub.v1.sync_service_pb2 import ListEventsRequest, ListRunsRequest
 
@@ -121,3 +121,61 @@ def test_texts_are_no_number() -> None:
     check = RequestCheck(Limits())
     assert check.number_page_key(ListRunsRequest(), page_token_after(ListRunsRequest(), "p", "r")) is None
     assert [each.field for each in violations_of(check)] == ["page_token"]
+
+
+def test_a_page_of_the_journal_of_streams_and_a_claim_have_sizes_of_their_own() -> None:
+    check = RequestCheck(Limits())
+    sizes = (0, 1, 100, 128, 129, 512, 513)
+    assert [check.journal_page_size(size) for size in sizes] == [128, 1, 100, 128, 128, 128, 128]
+    assert [check.stream_page_size(size) for size in sizes] == [128, 1, 100, 128, 129, 512, 512]
+    assert [check.claim_count(size) for size in sizes] == [100, 1, 100, 100, 100, 100, 100]
+    assert check.is_clean
+    check.journal_page_size(-1)
+    check.stream_page_size(-1)
+    check.claim_count(-1)
+    assert [each.field for each in violations_of(check)] == ["page_size", "page_size", "max_count"]
+
+
+@pytest.mark.parametrize("prefix", ["", "%", "_\\", " a\n", "x" * 256, "\U0010ffff" * 64])
+def test_a_prefix_is_any_text_as_long_as_an_identifier(prefix: str) -> None:
+    check = RequestCheck(Limits())
+    check.prefix("stream_id_prefix", prefix)
+    assert check.is_clean
+
+
+@pytest.mark.parametrize("prefix", ["\0", "x" * 257, "ü" * 129])
+def test_what_no_identifier_begins_with_is_no_prefix(prefix: str) -> None:
+    check = RequestCheck(Limits())
+    check.prefix("stream_id_prefix", prefix)
+    assert [each.field for each in violations_of(check)] == ["stream_id_prefix"]
+
+
+def test_a_page_token_holds_numbers_before_a_text() -> None:
+    request = ListRunsRequest(hub_project="h")
+    token = page_token_after(request, -(2**63), 2**63 - 1, "ü")
+    check = RequestCheck(Limits())
+    key = check.numbered_page_key(request, token, number_count=2)
+    assert key == ((-(2**63), 2**63 - 1), "ü")
+    assert check.numbered_page_key(request, "", number_count=2) is None
+    assert check.is_clean
+
+
+@pytest.mark.parametrize(
+    "key", [(1, "x"), (1, 2, 3), ("x", 1, 2), (1, "x", "y"), (1, 2**63, "x"), (1, -(2**63) - 1, "x")]
+)
+def test_a_page_token_of_another_form_is_refused(key: tuple[int | str, ...]) -> None:
+    request = ListRunsRequest(hub_project="h")
+    check = RequestCheck(Limits())
+    assert check.numbered_page_key(request, page_token_after(request, *key), number_count=2) is None
+    assert [each.field for each in violations_of(check)] == ["page_token"]
+
+
+def test_a_page_token_never_holds_what_no_store_can_be_asked_for() -> None:
+    request = ListRunsRequest(hub_project="h")
+    for body in (b'["\\ud800"]', b"[true]", b"[9223372036854775808]", b"[1.5]", b"[null]"):
+        # Anybody can compute the checksum: it is no secret.
+        token = base64.urlsafe_b64encode(_page_checksum(request, body) + body).decode()
+        check = RequestCheck(Limits())
+        assert check.text_page_key(request, token, count=1) is None
+        assert check.number_page_key(request, token) is None
+        assert [each.field for each in violations_of(check)] == ["page_token", "page_token"]
