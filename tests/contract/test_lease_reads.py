@@ -156,8 +156,10 @@ def test_a_watch_tells_of_an_expiry_that_nobody_asked_about(
     with watching(lease_stub, hub_project) as watch:
         assert snapshot_of(watch) == []
         lease_stub.AcquireLease(acquire_request(hub_project, ttl=0.05))
-        told = [change for _ in range(2) for change in change_in(watch)]
-        assert told == [("r", 1, LIVE, False), ("r", 1, messages.LEASE_STATE_EXPIRED, False)]
+        # That it lived in between may be left out.
+        while (change := change_in(watch)) == [("r", 1, LIVE, False)]:
+            pass
+        assert change == [("r", 1, messages.LEASE_STATE_EXPIRED, False)]
 
 
 def test_a_large_snapshot_comes_in_parts_and_is_complete_once(
