@@ -101,7 +101,8 @@ class Grant:
     def is_useful(self, margin_seconds: float, *, now: float) -> bool:
         """Say whether enough of its time is left to begin anything with it."""
         usable_seconds = self.ttl_seconds - margin_seconds
-        return self.deadline(margin_seconds) - now >= _USEFUL_SHARE * usable_seconds
+        left_seconds = self.deadline(margin_seconds) - now
+        return usable_seconds > 0 and left_seconds >= _USEFUL_SHARE * usable_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,9 @@ def lease_from_proto(lease: pb.Lease) -> LeaseView:
         fencing_token=lease.fencing_token,
         epoch=lease.epoch,
         ttl_seconds=seconds_from_proto(lease.ttl),
-        acquire_time_nanos=_time(lease, "acquire_time", lease.acquire_time),
-        renew_time_nanos=_time(lease, "renew_time", lease.renew_time),
-        expire_time_nanos=_time(lease, "expire_time", lease.expire_time),
+        acquire_time_nanos=_time(lease, "acquire_time", time=lease.acquire_time),
+        renew_time_nanos=_time(lease, "renew_time", time=lease.renew_time),
+        expire_time_nanos=_time(lease, "expire_time", time=lease.expire_time),
         labels=dict(lease.labels),
         abort_reason=_abort_reason(lease),
         state=_STATES.get(lease.state, LeaseState.UNKNOWN),
@@ -119,7 +119,7 @@ def maintenance_from_proto(response: pb.RenewMaintenanceResponse) -> Maintenance
     return MaintenanceState(
         epoch=response.epoch,
         ttl_seconds=seconds_from_proto(response.ttl),
-        expire_time_nanos=_time(response, "expire_time", response.expire_time),
+        expire_time_nanos=_time(response, "expire_time", time=response.expire_time),
     )
 
 
@@ -128,7 +128,7 @@ def check_from_proto(response: pb.CheckLeaseResponse) -> LeaseCheck:
     return LeaseCheck(
         is_current=response.is_current,
         loss=_LOSSES.get(response.reason),
-        expire_time_nanos=_time(response, "expire_time", response.expire_time),
+        expire_time_nanos=_time(response, "expire_time", time=response.expire_time),
     )
 
 
@@ -144,7 +144,7 @@ def resource_state_from_proto(response: pb.GetResourceStateResponse) -> Resource
                 runtime_id=each.runtime_id,
                 holder_id=each.holder_id,
                 holder_display_name=each.holder_display_name,
-                wait_begin_time_nanos=_time(each, "wait_begin_time", each.wait_begin_time),
+                wait_begin_time_nanos=_time(each, "wait_begin_time", time=each.wait_begin_time),
             )
             for each in response.waiters
         ),
@@ -308,5 +308,5 @@ def _abort_reason(lease: pb.Lease) -> AbortReason | None:
     return AbortReason.INTERNAL
 
 
-def _time(message: Message, name: str, time: Timestamp) -> int | None:
+def _time(message: Message, name: str, *, time: Timestamp) -> int | None:
     return time_nanos_from_proto(time) if message.HasField(name) else None

@@ -57,8 +57,8 @@ class ProcessCore(PairCore):
             holder_display_name=role,
         )
         super().__init__(
-            _kept(place, on_role, margin_seconds),
-            _kept(place, on_owner, margin_seconds),
+            _kept(place, on_role, margin_seconds=margin_seconds),
+            _kept(place, on_owner, margin_seconds=margin_seconds),
             second_refusal=self._refused_owner,
             poll_seconds=limits.HUB_PROCESS_RETRY_SECONDS,
             poll_seconds_max=wait_seconds,
@@ -86,5 +86,5 @@ class AsyncProcessLease(AwaitedHeld):
         self.owner = core.owner
 
 
-def _kept(place: LeasePlace, wish: LeaseWish, margin_seconds: float) -> LeaseCore:
+def _kept(place: LeasePlace, wish: LeaseWish, *, margin_seconds: float) -> LeaseCore:
     return LeaseCore(place, wish, margin_seconds=margin_seconds, beat_seconds=limits.HUB_PROCESS_BEAT_SECONDS)
