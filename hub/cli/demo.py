@@ -1,5 +1,7 @@
 """``synchub demo``: the main job on real input, with the hub killed in the middle, shown by figures.
 
+At its end a lease is fenced (``demo_lease``).
+
 Every figure is read back from the hub and compared with its source; none is known beforehand.
 """
 
@@ -9,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -17,10 +18,12 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from hub.cli.demo_figures import Check, tell_checks
 from hub.cli.demo_input import PROGRAM, write_history, write_installed_files
+from hub.cli.demo_lease import play_fenced_lease
 from hub.cli.demo_processes import HUB_PROJECT, RUNTIME_ID, DemoProcesses
 from hub.cli.hub_calls import bare_enum_name, channel_to
-from hub.cli.output import CommandFailed, print_json, print_table
+from hub.cli.output import CommandFailed
 from synchub.channel import UNARY_SECONDS_MAX
 from synchub.v1.alert_pb2 import AlertReason
 from synchub.v1.sync_event_pb2 import StoredEvent, SyncEvent
@@ -48,20 +51,13 @@ PROGRAM_RUN: Final = "program"
 POLL_SECONDS: Final = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One figure: what it is about, what was found, and whether it is as it must be."""
-
-    what: str
-    found: str
-    is_right: bool
-
-
 def demo(
     *,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Sync real input to a hub that is killed in the middle, and show that nothing is lost or doubled.
+
+    Then pause the holder of a lease until another has it, and show that its late write is refused.
 
     Runs a hub and an agent of its own in a temporary folder; touches nothing else. Takes some ten
     seconds. Exit code 1 if any figure is not as it must be.
@@ -73,20 +69,6 @@ def demo(
         finally:
             story.processes.close()
     tell_checks(checks, is_json=is_json)
-
-
-def tell_checks(checks: Sequence[Check], *, is_json: bool) -> None:
-    """Print the figures. Raises: CommandFailed where one of them is not as it must be."""
-    if is_json:
-        for check in checks:
-            print_json({"what": check.what, "found": check.found, "is_right": check.is_right})
-    else:
-        print()
-        rows = [[check.what, check.found, "yes" if check.is_right else "NO"] for check in checks]
-        print_table(["WHAT", "FOUND", "RIGHT"], rows, empty="")
-    wrong = [check.what for check in checks if not check.is_right]
-    if wrong or not checks:
-        raise CommandFailed(f"{len(wrong)} of {len(checks)} figures are wrong: {', '.join(wrong)}")
 
 
 class _Story:
@@ -122,6 +104,7 @@ class _Story:
             events = _exported(hub)
             checks += self._check_runs(events, files, program_errors=program_errors)
             checks += self._check_refusals(hub, events)
+        checks += play_fenced_lease(processes, self._folder, say=self._say).checks()
         return checks
 
     def _say(self, sentence: str) -> None:

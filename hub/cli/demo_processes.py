@@ -90,6 +90,20 @@ class DemoProcesses:
             raise CommandFailed(f"runtime-agent failed: {errors.decode(errors='replace').strip()}")
         return output
 
+    def start_worker(self, resource: str, table: Path, *, holder: str) -> "DemoWorker":
+        """Start a worker that writes to a table under a lease."""
+        command = [sys.executable, "-m", "runtime_agent.demo_worker", self._listen, HUB_PROJECT]
+        with (self._folder / f"worker-{holder}.log").open("ab") as errors:
+            process = subprocess.Popen(
+                [*command, resource, str(table), holder],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self._started.append(process)
+        return DemoWorker(process)
+
     def unsynced_count(self) -> int:
         """Return how many events the agent holds that no hub has acknowledged."""
         status: dict[str, int] = json.loads(self.run_command(["status", "--json"]))
@@ -100,12 +114,13 @@ class DemoProcesses:
         for process in reversed(self._started):
             if process.poll() is None:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
                 try:
                     process.wait(STOP_SECONDS_MAX)
                 except (subprocess.TimeoutExpired, KeyboardInterrupt):
                     process.kill()
                     process.wait()
-            for pipe in (process.stdout, process.stderr):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
 
@@ -127,3 +142,45 @@ class DemoProcesses:
         process.wait()
         said = (self._folder / log).read_text(errors="replace").strip().splitlines()
         raise CommandFailed(f"{arguments[0]} did not start: {said[-1] if said else 'it said nothing'}")
+
+
+class DemoWorker:
+    """A worker that does what it is told, line by line; ended by ``DemoProcesses.close``."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        """It may still be starting."""
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def tell(self, what: str) -> dict[str, int]:
+        """Tell it what to do and return its answer. Raises: CommandFailed where it gives none."""
+        self.send(what)
+        return self.answer()
+
+    def send(self, what: str) -> None:
+        """Tell it what to do."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{what}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise CommandFailed("a worker ended too early") from error
+
+    def answer(self) -> dict[str, int]:
+        """Return its next answer. Raises: CommandFailed where it gives none."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], READY_SECONDS_MAX)[0]:
+            raise CommandFailed("a worker did not answer in time")
+        line = self._process.stdout.readline()
+        if not line:
+            raise CommandFailed("a worker ended too early")
+        answer: dict[str, int] = json.loads(line)
+        return answer

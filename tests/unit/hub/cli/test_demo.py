@@ -1,16 +1,29 @@
 """The parts of the demo that judge: a wrong figure is seen, and its input is real."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
-from hub.cli.demo import Check, tell_checks
+from hub.cli.demo_figures import Check, tell_checks
 from hub.cli.demo_input import write_history, write_installed_files
+from hub.cli.demo_lease import FencedLease
 from hub.cli.output import CommandFailed
 
 RIGHT = Check("gaps in the sequences", "0", True)
 WRONG = Check("events that the hub has twice", "3", False)
+
+FENCED = FencedLease(
+    first_token=1,
+    second_token=2,
+    takeover_seconds=0.9,
+    is_first_written=True,
+    is_second_written=True,
+    is_late_written=False,
+    is_loss_noticed=True,
+    written=(2, "second"),
+)
 
 
 def test_figures_that_are_all_right_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,3 +64,29 @@ def test_the_history_is_one_json_object_a_change(tmp_path: Path) -> None:
     changes = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert len(changes) == count
     assert all(len(change["commit"]) == 40 and change["subject"] for change in changes)
+
+
+def test_a_late_write_that_is_refused_is_right_and_told() -> None:
+    taken, late = FENCED.checks()
+    assert (taken.found, taken.is_right) == ("token 1 / token 2 after 0.9 s", True)
+    assert (late.found, late.is_right) == (
+        "refused and it knows; the table has token 2 of the second",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        dataclasses.replace(FENCED, second_token=1, written=(1, "second")),
+        dataclasses.replace(FENCED, is_first_written=False),
+        dataclasses.replace(FENCED, is_second_written=False),
+        dataclasses.replace(FENCED, is_late_written=True),
+        dataclasses.replace(FENCED, is_loss_noticed=False),
+        dataclasses.replace(FENCED, written=(1, "first")),
+        dataclasses.replace(FENCED, written=(2, "first")),
+    ],
+    ids=["token", "first", "second", "late", "unnoticed", "overwritten", "writer"],
+)
+def test_a_lease_that_did_not_fence_is_a_wrong_figure(wrong: FencedLease) -> None:
+    assert not all(check.is_right for check in wrong.checks())
