@@ -48,7 +48,7 @@ class AwaitedHeld(Held):
         await run_steps_async(self._held.leave(limits.LEASE_RELEASE_SECONDS_MAX), self._held.channel)
 
     async def __aenter__(self) -> Self:
-        return await self.acquire()
+        return self if self.is_held else await self.acquire()
 
     async def __aexit__(
         self,

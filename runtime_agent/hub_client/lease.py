@@ -55,7 +55,8 @@ class BlockingHeld(Held):
         run_steps(self._held.leave(limits.LEASE_RELEASE_SECONDS_MAX), self._held.channel)
 
     def __enter__(self) -> Self:
-        return self.acquire()
+        # So that ``with lease.take_over():`` is what it looks like.
+        return self if self.is_held else self.acquire()
 
     def __exit__(
         self,
