@@ -1,7 +1,9 @@
 """What docs/ tells is true: its examples run, its vectors are right, its commands do what it says."""
 
 import json
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,10 +13,21 @@ from typing import Final
 
 import pytest
 
+from synchub.v1.lease_service_pb2 import StaleCause
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXAMPLES: Final = ROOT / "docs" / "examples"
 SECONDS_MAX: Final = 60.0
 ADDRESS: Final = "127.0.0.1:7443"
+TAKE_A_LEASE: Final = """
+import sys, grpc
+from synchub.v1.lease_service_pb2 import AcquireLeaseRequest
+from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
+request = AcquireLeaseRequest(
+    hub_project="home", resource="garden-db", runtime_id="me", holder_id="worker-1", ttl={"seconds": 60})
+with grpc.insecure_channel(sys.argv[1]) as channel:
+    LeaseServiceStub(channel).AcquireLease(request, timeout=10)
+"""
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -55,7 +68,7 @@ def test_the_vectors_of_the_page_are_what_the_example_computes() -> None:
 def test_the_commands_of_the_page_push_and_read_a_run(address: str) -> None:
     if not (ROOT / ".venv-grpcurl" / "bin" / "grpcurl").exists():
         pytest.skip("no grpcurl: scripts/setup installs it on x86-64 Linux")
-    (script,) = blocks("wire.md", "sh")
+    (script,) = (block for block in blocks("wire.md", "sh") if "PushEvents" in block)
     told = run(["bash", "-euo", "pipefail", "-c", script.replace(ADDRESS, address)], folder=ROOT)
     answer, read = json.loads("[" + told.replace("}\n{", "},\n{") + "]")
     page = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -63,6 +76,62 @@ def test_the_commands_of_the_page_push_and_read_a_run(address: str) -> None:
     assert f"`{answer['chain_hash']}`" in page
     assert read["run"]["is_complete"]
     assert read["run"]["chain_hash"] == answer["chain_hash"]
+
+
+def test_the_commands_of_the_page_take_a_lease_through_its_life(address: str) -> None:
+    if not (ROOT / ".venv-grpcurl" / "bin" / "grpcurl").exists():
+        pytest.skip("no grpcurl: scripts/setup installs it on x86-64 Linux")
+    (script,) = (block for block in blocks("wire.md", "sh") if "AcquireLease" in block)
+    told = run(["bash", "-euo", "pipefail", "-c", script.replace(ADDRESS, address)], folder=ROOT)
+    acquired, renewed, checked, aborted, _, state = json.loads("[" + told.replace("}\n{", "},\n{") + "]")
+    assert (acquired["lease"]["fencing_token"], acquired["lease"]["ttl"]) == ("1", "30s")
+    assert renewed["lease"]["state"] == "LEASE_STATE_LIVE"
+    assert checked["is_current"]
+    assert aborted["lease"]["is_abort_requested"]
+    assert state["lease"]["state"] == "LEASE_STATE_RELEASED"
+
+
+def test_the_pages_of_leases_name_each_reason_that_the_contract_has() -> None:
+    page = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+    causes = [name.removeprefix("STALE_CAUSE_") for name in StaleCause.keys()[1:]]
+    assert re.findall(r"^\| `(LEASE_\w+)`", page, re.M)[: len(causes)] == causes
+
+
+def test_the_statement_of_the_page_on_fencing_is_the_one_of_the_example() -> None:
+    (statement,) = blocks("fencing.md", "sql")
+    assert statement in (EXAMPLES / "fenced_store.py").read_text(encoding="utf-8")
+
+
+def test_the_example_of_a_store_refuses_the_older_token() -> None:
+    printed = run([sys.executable, "-I", "-S", str(EXAMPLES / "fenced_store.py")], folder=ROOT)
+    assert printed.splitlines() == [
+        "the first holder checks token 1: current",
+        "the second holder writes with token 2: 'final text'",
+        "the first holder writes with token 1: refused, still 'final text'",
+        "its transaction over many rows: refused, nothing of it is stored",
+        "the same write into a table without tokens: 'old text', and nobody is told",
+    ]
+
+
+def test_the_commands_of_the_page_on_fencing_do_what_an_operator_does(address: str) -> None:
+    (script,) = blocks("fencing.md", "sh")
+    environment = {**os.environ, "SYNCHUB_HUB": address}
+    take = f"{sys.executable} -c {shlex.quote(TAKE_A_LEASE)} {address}"
+    script = script.replace("./repair", "sh -c 'echo repairs with token $SYNCHUB_FENCING_TOKEN'")
+    told = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{take}\n{script}"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert re.search(r"holder +worker-1", told.stdout)
+    assert "asked worker-1 of me to stop: garden-db, token 1, EXTERNAL" in told.stdout
+    assert "repairs with token 2" in told.stdout
+    assert "garden-db is free again" in told.stderr
 
 
 def test_the_example_that_pushes_sees_its_events_once(address: str) -> None:
