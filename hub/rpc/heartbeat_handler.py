@@ -75,7 +75,16 @@ class HeartbeatHandler:
 class _HeartbeatStream:
     """One open stream; the ear of the runtime that is heard on it."""
 
-    __slots__ = ("_caller", "_context", "_handler", "_heartbeat", "_last", "_stop_listening", "_stream")
+    __slots__ = (
+        "_caller",
+        "_context",
+        "_handler",
+        "_heartbeat",
+        "_last",
+        "_news",
+        "_stop_listening",
+        "_stream",
+    )
 
     def __init__(
         self,
@@ -89,6 +98,7 @@ class _HeartbeatStream:
         self._caller: Caller | None = None
         self._heartbeat: Heartbeat | None = None
         self._last: HeartbeatRequest | None = None
+        self._news: tuple[AbortNotice, ...] = ()
         self._stop_listening: Callable[[], None] | None = None
         stream.on_drain = self._drain
 
@@ -98,7 +108,7 @@ class _HeartbeatStream:
             notice = HeartbeatNotice(
                 duplicate_instance=DuplicateInstanceNotice(current_instance_id=current_instance_id)
             )
-            self._stream.write_soon(HeartbeatResponse(notices=[notice]))
+            self._stream.write_soon(lambda: HeartbeatResponse(notices=[notice]))
 
     async def serve(self) -> None:
         """Answer each heartbeat until the client ends or is gone, or a refusal ends the stream."""
@@ -145,9 +155,18 @@ class _HeartbeatStream:
         return caller, heartbeat
 
     def _tell_abort(self, abort: AbortNotice) -> None:
-        """Tell the runtime of an abort, now rather than at its next heartbeat."""
-        if not self._stream.is_ending:
-            self._stream.write_soon(HeartbeatResponse(notices=[_abort_notice_to_proto(abort)]))
+        """Tell the runtime of an abort, now rather than at its next heartbeat.
+
+        However many come at once are told together; those that do not fit are said with the next answer.
+        """
+        if len(self._news) < self._handler.limits.lease_abort_notices_max:
+            self._news = (*self._news, abort)
+        if len(self._news) == 1:
+            self._stream.write_soon(self._news_response)
+
+    def _news_response(self) -> HeartbeatResponse:
+        news, self._news = self._news, ()
+        return HeartbeatResponse(notices=map(_abort_notice_to_proto, news))
 
     def _drain(self) -> None:
         """End the stream because the hub stops; say when to come back, each at another moment."""

@@ -73,6 +73,8 @@ class _RenewStream:
         self._hub_project: HubProject | None = None
         self._heard: dict[ResourceName, tuple[int, Callable[[], None]]] = {}
         """The token that was last renewed here, and what stops listening to its aborts; oldest first."""
+        self._news: dict[ResourceName, AbortNotice] = {}
+        """Aborts that are to be pushed, the last of each resource."""
         self._is_answering = False
         self._is_draining = False
         stream.on_drain = self._drain
@@ -101,9 +103,15 @@ class _RenewStream:
             self._handler.drop(self._hub_project, resource)
 
     def _tell_abort(self, notice: AbortNotice) -> None:
-        """Push an abort of a lease that was renewed here."""
+        """Push an abort of a lease that was renewed here; however many come at once are told together."""
         if self._is_heard(notice.resource, notice.fencing_token) and not self._stream.is_ending:
-            self._stream.write_soon(RenewLeasesResponse(aborts=[abort_to_proto(notice)]))
+            if not self._news:
+                self._stream.write_soon(self._news_response)
+            self._news[notice.resource] = notice
+
+    def _news_response(self) -> RenewLeasesResponse:
+        news, self._news = self._news, {}
+        return RenewLeasesResponse(aborts=map(abort_to_proto, news.values()))
 
     def _decoded(self, request: RenewLeasesRequest) -> tuple[Caller, list[Renewal]]:
         """Return what a request wants, checked.

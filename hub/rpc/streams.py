@@ -254,19 +254,7 @@ class BidirectionalStream(Generic[Request, Response]):
         ``CONNECTION_LOST`` where it is gone.
         """
         async with self._write_lock:
-            task = asyncio.current_task()
-            self._write_begin_seconds = asyncio.get_running_loop().time()
-            self._writing = task
-            try:
-                await self._context.write(response)
-            except asyncio.CancelledError as error:
-                # Like asyncio.timeout does: the cancellation was ours, unless somebody else's came too.
-                if self._is_cut and task is not None and task.uncancel() == 0:
-                    seconds_max = self._open_streams.limits.unread_answer_seconds_max
-                    raise LimitReached("unread_answer_seconds_max", ceil(seconds_max)) from error
-                raise
-            finally:
-                self._writing = None
+            await self._write(response)
 
     def cut_if_unread(self, before_seconds: float) -> None:
         """Give up a write that the client has not made room for since then."""
@@ -274,12 +262,21 @@ class BidirectionalStream(Generic[Request, Response]):
             self._is_cut = True
             self._writing.cancel()
 
-    def write_soon(self, response: Response) -> None:
-        """Write a response as soon as it may be, without waiting; it is left out where it cannot be."""
+    def write_soon(self, make_response: Callable[[], Response]) -> None:
+        """Write a response as soon as it may be, without waiting; it is left out where it cannot be.
+
+        It is made when its turn to be written comes, so that it may hold what came up until then.
+        """
 
         async def write() -> None:
-            with suppress(LimitReached, grpc.aio.AbortError, *CONNECTION_LOST):
-                await self.write(response)
+            try:
+                async with self._write_lock:
+                    if self._ending is None:
+                        await self._write(make_response())
+            except LimitReached as refusal:
+                self.end(refusal)
+            except (grpc.aio.AbortError, *CONNECTION_LOST):
+                pass  # whoever reads the stream finds out
 
         self._open_streams.in_background(write())
 
@@ -293,6 +290,22 @@ class BidirectionalStream(Generic[Request, Response]):
             self.on_drain()
         else:
             self.end(HubStopping())
+
+    async def _write(self, response: Response) -> None:
+        """Write a response, holding the lock."""
+        task = asyncio.current_task()
+        self._write_begin_seconds = asyncio.get_running_loop().time()
+        self._writing = task
+        try:
+            await self._context.write(response)
+        except asyncio.CancelledError as error:
+            # Like asyncio.timeout does: the cancellation was ours, unless somebody else's came too.
+            if self._is_cut and task is not None and task.uncancel() == 0:
+                seconds_max = self._open_streams.limits.unread_answer_seconds_max
+                raise LimitReached("unread_answer_seconds_max", ceil(seconds_max)) from error
+            raise
+        finally:
+            self._writing = None
 
     def _begin_ending(self, status: status_pb2.Status) -> None:
         if self._ending is None:
