@@ -25,7 +25,10 @@ from tests.robustness.lease_times import Times
 from tests.robustness.linearizability import STEPS_MAX, Interval, Search
 
 CHANGES_NOTHING: Final = frozenset({Call.CHECK, Call.STATE, Call.HUB_TIME})
+GIVEN_BACK: Final = frozenset({Call.ACQUIRE, Call.TAKEOVER, Call.BEGIN_MAINTENANCE})
 LEASE_REASONS: Final = frozenset(Reason)
+WAIT_NANOS_MIN: Final = 50_000_000
+"""A call that was queued for less did not wait for anybody."""
 SHOWN_MAX: Final = 12
 """Of what could not follow, how many operations a fault names."""
 
@@ -64,19 +67,20 @@ def check_history(history: History, *, must_reach: Iterable[str] = ()) -> Verdic
         verdict.add("token or epoch fell", check_tokens(merged.operations))
         verdict.add("success under an old token", check_old_tokens(merged.operations))
         verdict.add("queue", check_queue(operations))
-        _check_order(resource, merged, times=times, verdict=verdict)
+        _check_order(operations, merged, times=times, verdict=verdict)
     _count(history, verdict.counts)
     verdict.add("not reached", (name for name in must_reach if not verdict.counts[name]))
     return verdict
 
 
-def _check_order(resource: str, merged: Merged, *, times: Times, verdict: Verdict) -> None:
+def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verdict: Verdict) -> None:
     """Look for an order of one resource's operations that the rules allow."""
-    operations = [
-        *(each for each in merged.operations if _is_told_by_rules(each)),
-        *_given_back(merged.operations),
-    ]
+    resource = raw[0].resource
+    operations = [each for each in merged.operations if _is_told_by_rules(each)]
     last_nanos = [merged.last_nanos[each.number] for each in operations]
+    given_back = _given_back(raw)
+    operations += given_back
+    last_nanos += [times.last_nanos(each) for each in given_back]
     bounds = [times.bounds(each) for each in operations]
     excuses = _excuses(operations, last_nanos)
     told_tokens = {each.answer.token for each in operations if _is_first_told(each)}
@@ -121,11 +125,11 @@ def _is_first_told(operation: Operation) -> bool:
 
 
 def _given_back(operations: Iterable[Operation]) -> list[Operation]:
-    """Return, for each waiting call whose answer was lost, that its grant may be given back."""
+    """Return, for each call whose answer was lost, that its grant may be given back, as undelivered."""
     return [
         replace(each, call=Call.UNDELIVERED)
         for each in operations
-        if each.outcome == Outcome.UNKNOWN and each.call == Call.ACQUIRE and each.arguments.wait_nanos
+        if each.outcome == Outcome.UNKNOWN and each.call in GIVEN_BACK
     ]
 
 
@@ -174,7 +178,8 @@ def _count(history: History, counts: Counter[str]) -> None:
         if operation.outcome == Outcome.OK:
             counts[f"{operation.call} ok"] += 1
             counts["replayed"] += operation.answer.is_replayed
-            counts["waits granted"] += operation.answer.waited_nanos > 0 and not operation.answer.is_replayed
+            is_wait = operation.arguments.wait_nanos > 0 and not operation.answer.is_renewed
+            counts["waits granted"] += is_wait and operation.answer.waited_nanos > WAIT_NANOS_MIN
             counts["renewed by acquire"] += operation.answer.is_renewed is True
             counts["abort seen by a renewal"] += operation.call == Call.RENEW and bool(
                 operation.answer.abort_reason

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -59,16 +59,24 @@ def whole_of_logged(event: LogEvent) -> bytes:
 class Program:
     """One of the two programs; the same one each time that it is started."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, arguments: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Begin without a process; ``environment``: in place of this process's own."""
         self._arguments = arguments
         self._log = log
+        self._environment = environment
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> str:
         """Start it and return the line that says that it is ready."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._arguments], stdout=subprocess.PIPE, stderr=log, text=True
+                [sys.executable, "-m", *self._arguments],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=self._environment,
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
