@@ -76,7 +76,7 @@ def test_the_python_example_prints_what_was_pushed(address: str, tmp_path: Path)
     for sequence, text in enumerate(("watered", "weeded"), 1):
         push(address, sequence, text)
     example = tmp_path / "example.py"
-    example.write_text(block_with("python", "HubClient").replace(README_ADDRESS, address))
+    example.write_text(block_with("python", "list_events").replace(README_ADDRESS, address))
     told = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, timeout=SECONDS_MAX, check=True
     )
@@ -125,3 +125,26 @@ def test_the_agent_section_works_as_written(address: str, tmp_path: Path) -> Non
     assert re.search(r"garden +log +laptop-1 +1 +1 +no", told.stdout)
     assert re.search(r"garden +results +laptop-1 +2 +2 +no", told.stdout)
     assert "\ntested\n" in told.stdout
+
+
+def test_the_lease_of_the_python_example_is_what_the_commands_of_an_operator_show(
+    address: str, tmp_path: Path
+) -> None:
+    example = tmp_path / "example.py"
+    example.write_text(block_with("python", "hub.lease").replace(README_ADDRESS, address))
+    told = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=SECONDS_MAX, check=True
+    )
+    assert told.stdout == "write with token 1\n"
+    script = block_with("sh", "synchub leases").replace("./repair", "echo repairs")
+    # A watch ends only by Ctrl-C; and nobody holds the lease any more who could be asked to stop.
+    lines = [
+        line for line in script.splitlines() if "leases watch" not in line and "leases abort" not in line
+    ]
+    state = f"export SYNCHUB_HUB={address} XDG_STATE_HOME={tmp_path}"
+    told = run_shell("\n".join([state, *lines]))
+    assert told.returncode == 0, told.stderr
+    assert re.search(r"garden-db +RELEASED +1 +0 +planner", told.stdout)
+    assert re.search(r"last token given +1", told.stdout)
+    assert "(30 min 0 s from now), epoch 1, token 2" in told.stdout
+    assert "garden-db is free again, epoch 1\nrepairs\n" in told.stdout
