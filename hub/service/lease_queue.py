@@ -20,7 +20,7 @@ QueueKey = tuple[HubProject, ResourceName]
 class Waiter:
     """One call that waits for its turn."""
 
-    __slots__ = ("_wake", "begin_nanos", "holder", "is_replaced", "nonce_hash")
+    __slots__ = ("_wake", "begin_nanos", "has_taken_place", "holder", "is_replaced", "nonce_hash")
 
     def __init__(self, claim: Claim, begin_nanos: int) -> None:
         """Begin to wait at a moment of hub time."""
@@ -29,6 +29,8 @@ class Waiter:
         self.begin_nanos = begin_nanos
         self.is_replaced = False
         """Whether a later call under the same nonce has taken this one's place."""
+        self.has_taken_place = False
+        """Whether it has the place of an earlier call, and so waits already."""
         self._wake = asyncio.Event()
 
     def is_of(self, claim: Claim) -> bool:
@@ -67,6 +69,7 @@ class LeaseQueues:
         for place, earlier in enumerate(queue):
             if earlier.is_of(claim):
                 queue[place] = waiter
+                waiter.has_taken_place = True
                 earlier.is_replaced = True
                 earlier.wake()
                 return waiter

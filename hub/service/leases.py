@@ -30,6 +30,7 @@ from hub.core.limits import Limits
 from hub.core.maintenance import decide_begin, decide_finish, decide_renew_maintenance
 from hub.core.receipt import LeaseAnswer, Receipt, Repeat, decide_repeat
 from hub.core.values import Caller, ResourceName
+from hub.service.lease_claims import ClaimCalls, ClaimKey
 from hub.service.lease_queue import LeaseQueues, QueueKey, Waiter
 from hub.service.writer import AsyncWriter, Lane
 from hub.store.contract import WriteTransaction
@@ -54,6 +55,7 @@ class Leases:
         self._queues = queues
         self._limits = limits
         self._now_nanos = now_nanos
+        self._claim_calls = ClaimCalls()
         self._background: set[asyncio.Task[None]] = set()
 
     # --- tenures that are opened ---
@@ -102,7 +104,7 @@ class Leases:
                 before, claim, now_nanos, may_open=may_open, past_nonces_max=past_nonces_max
             )
 
-        return await self._delivered(caller, self._command(caller, resource, decide, repeat=repeat))
+        return await self._opened(caller, resource, claim, decide=decide, repeat=repeat)
 
     async def begin_maintenance(
         self, caller: Caller, resource: ResourceName, claim: Claim, *, repeat: Repeat | None
@@ -116,15 +118,7 @@ class Leases:
         def decide(before: Resource, now_nanos: int) -> Granted:
             return decide_begin(before, claim, now_nanos, past_nonces_max=self._limits.lease_past_nonces_max)
 
-        return await self._delivered(caller, self._command(caller, resource, decide, repeat=repeat))
-
-    def give_back(self, caller: Caller, answer: LeaseAnswer) -> None:
-        """Release a grant that turned out not to be delivered, where nothing happened to it since.
-
-        Returns at once; where the hub cannot do it now, the lease expires by itself.
-        """
-        if not answer.is_renewed and not answer.is_replayed:
-            self._in_background(self._give_back(caller, answer.tenure))
+        return await self._opened(caller, resource, claim, decide=decide, repeat=repeat)
 
     # --- tenures that go on, or end ---
 
@@ -272,8 +266,9 @@ class Leases:
                 before, claim, now_nanos, may_open=may_open, past_nonces_max=past_nonces_max
             )
 
-        command = self._command(caller, key[1], decide, repeat=repeat, begin_nanos=begin_nanos)
-        return await self._delivered(caller, command)
+        return await self._opened(
+            caller, key[1], claim, decide=decide, repeat=repeat, begin_nanos=begin_nanos
+        )
 
     async def _acquire_in_turn(
         self,
@@ -286,7 +281,7 @@ class Leases:
         end_nanos: int,
     ) -> LeaseAnswer:
         """Try at once, at each turn of the waiter's, and a last time when the wait is over."""
-        is_first = True
+        is_first = not waiter.has_taken_place
         while True:
             is_last = self._now_nanos() >= end_nanos
             try:
@@ -363,40 +358,73 @@ class Leases:
 
         return command
 
-    async def _delivered(
-        self, caller: Caller, command: Callable[[WriteTransaction, int], LeaseAnswer]
+    async def _opened(
+        self,
+        caller: Caller,
+        resource: ResourceName,
+        claim: Claim,
+        *,
+        decide: Decide,
+        repeat: Repeat | None,
+        begin_nanos: int | None = None,
     ) -> LeaseAnswer:
-        """Run a command that opens a tenure; where the caller is gone meanwhile, give it back."""
-        future = await self._writer.submit(command, lane=Lane.CONTROL, bytes_count=0)
+        """Run a call that opens a tenure; where the caller is gone meanwhile, give it back."""
+        command = self._command(caller, resource, decide, repeat=repeat, begin_nanos=begin_nanos)
+        call = self._claim_calls.begin((caller.hub_project, resource), claim)
+        is_lost = False
         try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            self._in_background(self._give_back_when_granted(caller, future))
-            raise
+            future = await self._writer.submit(command, lane=Lane.CONTROL, bytes_count=0)
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                is_lost = True
+                self._in_background(self._give_back_when_granted(caller, future, call, repeat=repeat))
+                raise
+        finally:
+            if not is_lost:
+                self._claim_calls.end(call)
 
-    async def _give_back_when_granted(self, caller: Caller, future: asyncio.Future[LeaseAnswer]) -> None:
+    async def _give_back_when_granted(
+        self,
+        caller: Caller,
+        future: asyncio.Future[LeaseAnswer],
+        call: tuple[ClaimKey, int],
+        *,
+        repeat: Repeat | None,
+    ) -> None:
+        """Give back what a call that is gone is granted, unless a later call of the same claim has it."""
         try:
             answer = await future
+            is_new = not answer.is_renewed and not answer.is_replayed
+            if is_new and self._claim_calls.is_newest(call):
+                await self._writer.call(_give_back_command(caller, answer.tenure, repeat))
         except Refusal:
+            # Nothing was granted; or the store cannot be written, and the lease expires by itself.
             return
-        self.give_back(caller, answer)
-
-    async def _give_back(self, caller: Caller, granted: Tenure) -> None:
-        def command(transaction: WriteTransaction, now_nanos: int) -> None:
-            before = transaction.leases.resource(caller.hub_project, granted.resource)
-            after = decide_give_back(before, granted, now_nanos)
-            transaction.leases.save_resource(caller.hub_project, before, after=after)
-
-        try:
-            await self._writer.call(command)
-        except Refusal:
-            # The store cannot be written or the hub stops: the lease expires by itself.
-            return
+        finally:
+            self._claim_calls.end(call)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _give_back_command(
+    caller: Caller, granted: Tenure, repeat: Repeat | None
+) -> Callable[[WriteTransaction, int], None]:
+    """Return what releases a grant that nobody heard of; its receipt would promise it to a repeat."""
+
+    def command(transaction: WriteTransaction, now_nanos: int) -> None:
+        before = transaction.leases.resource(caller.hub_project, granted.resource)
+        after = decide_give_back(before, granted, now_nanos)
+        transaction.leases.save_resource(caller.hub_project, before, after=after)
+        if repeat is not None:
+            transaction.leases.drop_receipt(
+                caller.hub_project, caller.credential_name, request_id=repeat.request_id
+            )
+
+    return command
 
 
 def _ended(after: Resource, before: Resource) -> Granted:

@@ -45,6 +45,9 @@ class LeaseWrites(Protocol):
     ) -> None:
         """Store the answer of a call; past so many in the hub project, the oldest is dropped."""
 
+    def drop_receipt(self, hub_project: HubProject, caller: str, *, request_id: str) -> None:
+        """Forget the answer of a call, where there is one."""
+
 
 class LeaseReads(Protocol):
     """One state of leases."""

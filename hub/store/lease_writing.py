@@ -91,6 +91,10 @@ class SqlLeaseWrites:
         sql.run("save_receipt", (*key, repeat.method, repeat.parameters_hash, answer))
         sql.run("drop_old_receipts", (hub_project_key, number - receipts_max))
 
+    def drop_receipt(self, hub_project: HubProject, caller: str, *, request_id: str) -> None:
+        """Forget an answer."""
+        self._session().run("drop_receipt", (self._make_tenant(hub_project), caller, request_id))
+
     def _save_tenure(self, sql: Session, hub_project_key: int, tenure: Tenure) -> None:
         change_number = _next_number(sql, "next_change_number", hub_project_key)
         sql.run("save_tenure", (hub_project_key, change_number, *row_from_tenure(tenure)))

@@ -167,7 +167,7 @@ class LeaseComparison(RuleBasedStateMachine):
         stored = self.gate.stored()
         task = self.gate.start(
             self.gate.leases.acquire(
-                self.gate.caller, ResourceName(name), hub_claim(claim), repeat=None, wait_nanos=wait
+                self.gate.caller, ResourceName(name), claim=hub_claim(claim), repeat=None, wait_nanos=wait
             )
         )
         granted = asked(lambda: self.model.acquire(name, claim, self.now, wait=wait))

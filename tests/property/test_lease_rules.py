@@ -67,7 +67,7 @@ class LeaseMachine(LeaseComparison):
             "acquire",
             ("r", FIRST),
             lambda repeat: self.gate.leases.acquire(
-                self.gate.caller, ResourceName("r"), hub_claim(FIRST), repeat=repeat, wait_nanos=0
+                self.gate.caller, ResourceName("r"), claim=hub_claim(FIRST), repeat=repeat, wait_nanos=0
             ),
             lambda: self.model.acquire("r", FIRST, self.now),
         )
@@ -83,7 +83,7 @@ class LeaseMachine(LeaseComparison):
             "acquire",
             (name, claim),
             lambda repeat: self.gate.leases.acquire(
-                self.gate.caller, ResourceName(name), hub_claim(claim), repeat=repeat, wait_nanos=0
+                self.gate.caller, ResourceName(name), claim=hub_claim(claim), repeat=repeat, wait_nanos=0
             ),
             lambda: self.model.acquire(name, claim, self.now),
             request_id=request_id,
@@ -98,7 +98,7 @@ class LeaseMachine(LeaseComparison):
             "takeover",
             (name, claim),
             lambda repeat: self.gate.leases.takeover(
-                self.gate.caller, ResourceName(name), hub_claim(claim), repeat=repeat
+                self.gate.caller, ResourceName(name), claim=hub_claim(claim), repeat=repeat
             ),
             lambda: self.model.takeover(name, claim, self.now),
             request_id=request_id,
@@ -113,7 +113,7 @@ class LeaseMachine(LeaseComparison):
             "begin",
             (name, claim),
             lambda repeat: self.gate.leases.begin_maintenance(
-                self.gate.caller, ResourceName(name), hub_claim(claim), repeat=repeat
+                self.gate.caller, ResourceName(name), claim=hub_claim(claim), repeat=repeat
             ),
             lambda: self.model.begin(name, claim, self.now),
             request_id=request_id,

@@ -107,6 +107,11 @@ WHERE hub_project_key = :hub_project_key RETURNING receipt_number;
 INSERT INTO receipt (hub_project_key, caller, request_id, receipt_number, method, parameters_hash, answer)
 VALUES (:hub_project_key, :caller, :request_id, :receipt_number, :method, :parameters_hash, :answer);
 
+-- name: drop_receipt
+-- The answer of a call that nobody heard, and that does not hold any more.
+DELETE FROM receipt
+WHERE hub_project_key = :hub_project_key AND caller = :caller AND request_id = :request_id;
+
 -- name: drop_old_receipts
 -- Receipts that make room.
 DELETE FROM receipt WHERE hub_project_key = :hub_project_key AND receipt_number <= :receipt_number;

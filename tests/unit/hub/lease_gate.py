@@ -47,7 +47,15 @@ ROUNDS_MAX: Final = 100_000
 class LeaseGate:
     """One life of a hub's leases over the store in a folder; a later one may be opened on the same."""
 
-    def __init__(self, folder: Path, *, limits: Limits | None = None, wall_nanos: int = WALL_NANOS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limits: Limits | None = None,
+        wall_nanos: int = WALL_NANOS,
+        has_upkeep: bool = True,
+    ) -> None:
+        """Open the store; without upkeep, nobody notes an expiry but who is asked."""
         self.limits = limits or Limits()
         self.elapsed_nanos = 0
         self.caller = caller_of("h")
@@ -63,7 +71,8 @@ class LeaseGate:
         )
         self.loop = SteppedLoop(lambda: self.elapsed_nanos)
         self._make_services()
-        self._upkeep_task = self.loop.create_task(self.upkeep.run(asyncio.sleep))
+        if has_upkeep:
+            self._upkeep_task = self.loop.create_task(self.upkeep.run(asyncio.sleep))
         self.settle()
 
     def _make_services(self) -> None:
