@@ -141,20 +141,22 @@ class _RenewStream:
         self, caller: Caller, renewals: list[Renewal], *, outcomes: list[Tenure | Refusal]
     ) -> RenewLeasesResponse:
         """Return the answer to a request, and remember what was renewed by it."""
-        told: dict[tuple[ResourceName, int], bool] = {}
         response = RenewLeasesResponse()
+        new: dict[ResourceName, Tenure] = {}
         for (credential, _), outcome in zip(renewals, outcomes, strict=True):
             response.results.append(renewal_to_proto(credential, outcome))
             if isinstance(outcome, Refusal):
                 if self._is_heard(credential.resource, credential.fencing_token):
                     self.forget(credential.resource)
             else:
+                if not self._is_heard(outcome.resource, outcome.fencing_token):
+                    new[outcome.resource] = outcome
                 self._remember(caller.hub_project, outcome)
-                told[outcome.resource, outcome.fencing_token] = outcome.abort_reason is not None
-        # What was to be aborted between the renewal and now was not pushed here.
-        for runtime_id in {credential.runtime_id for credential, _ in renewals}:
+        # An abort between a first renewal and now was pushed to nobody.
+        for runtime_id in {tenure.holder.runtime_id for tenure in new.values()}:
             for notice in self._handler.aborts.of_runtime(caller.hub_project, runtime_id):
-                if told.get((notice.resource, notice.fencing_token)) is False:
+                tenure = new.get(notice.resource)
+                if tenure is not None and (tenure.fencing_token, tenure.abort_reason) != notice[1:]:
                     response.aborts.append(abort_to_proto(notice))
         return response
 
