@@ -89,6 +89,10 @@ class InBackground:
         except BaseException as error:  # noqa: BLE001 - raised again where the test waits for it
             self._error = error
 
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
     def result(self) -> None:
         self._thread.join(SECONDS_MAX)
         assert not self._thread.is_alive(), "it did not end in time"
