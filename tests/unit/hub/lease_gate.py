@@ -143,10 +143,9 @@ class LeaseGate:
 
     def close(self) -> None:
         """End this life: calls that wait are gone, and nothing is written any more."""
-        tasks = asyncio.all_tasks(self.loop)
-        for task in tasks:
+        for task in asyncio.all_tasks(self.loop):
             task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.run_without_commits()
         self.loop.close()
         self._exit.close()
 
