@@ -46,6 +46,9 @@ from hub.rpc.watch_handlers import WatchHandlers
 from hub.service.alert_book import AlertBook
 from hub.service.alert_watch import AlertWatches
 from hub.service.ingest import Ingest
+from hub.service.journal import Journal
+from hub.service.journal_reads import JournalReads
+from hub.service.journal_watch import JournalWatches
 from hub.service.lease_aborts import LeaseAborts
 from hub.service.lease_queue import LeaseQueues
 from hub.service.lease_reads import LeaseReads, ToldExpiries
@@ -82,6 +85,8 @@ REFERENCE_CHARACTERS: Final = 12
 """Length of what names a fault in the log and to the client."""
 NONCE_BYTES: Final = 16
 """Random bytes in a nonce that the hub makes."""
+CLAIM_ID_BYTES: Final = 16
+"""Random bytes in what names the claim of an outbox message."""
 COLLECT_AFTER_ALLOCATIONS: Final = 50_000
 """The collector of cycles looks at what is young after so many allocations."""
 
@@ -213,6 +218,13 @@ class _Hub:
         self._lease_upkeep = LeaseUpkeep(
             self._async_writer, self._readers, limits=limits, now_nanos=self._clock.now
         )
+        self._journal = Journal(
+            self._async_writer,
+            limits=limits,
+            new_claim_id=lambda: secrets.token_urlsafe(CLAIM_ID_BYTES),
+        )
+        self._journal_reads = JournalReads(self._readers, self._async_writer, now_nanos=self._clock.now)
+        self._journal_watches = JournalWatches(self._readers, limits=limits, monotonic_seconds=time.monotonic)
         self._reporter = FaultReporter(lambda: uuid4().hex[:REFERENCE_CHARACTERS])
         self._streams = OpenStreams(limits=limits, reporter=self._reporter)
         self._metrics.watch(
@@ -374,6 +386,7 @@ class _Hub:
         self._lease_watches.announce(changes)
         self._lease_upkeep.announce(changes)
         self._watches.announce(changes)
+        self._journal_watches.announce(changes)
         self._alert_watches.announce(changes)
 
     def _time_ahead_seconds(self) -> float:

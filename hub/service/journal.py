@@ -6,13 +6,35 @@ told is durable, refusals too (see ``hub.service.leases``). Their time is the co
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from hub.core.journal import Commit, CommitResult, OutboxId
+from hub.core.errors import NotFound
+from hub.core.journal import (
+    Commit,
+    CommitResult,
+    OutboxId,
+    decide_commit,
+    decide_recovery,
+    stream_resource,
+)
 from hub.core.limits import Limits
-from hub.core.outbox import OutboxMessage, OutboxOutcome
+from hub.core.outbox import (
+    Answered,
+    OutboxMessage,
+    OutboxOutcome,
+    decide_acknowledge,
+    decide_claim,
+    decide_release,
+    decide_return,
+)
+from hub.core.selection import PageBounds
 from hub.core.values import Caller
-from hub.service.writer import AsyncWriter
+from hub.service.writer import AsyncWriter, Lane
+from hub.store.contract import WriteTransaction
+from hub.store.journal_contract import JournalWrites
+
+CLAIM_ROUNDS_MAX: Final = 16
+"""How often one claim looks for others where messages turn out to be dead; the next one goes on."""
 
 
 class Committed(NamedTuple):
@@ -60,13 +82,30 @@ class Journal:
         self._limits = limits
         self._new_claim_id = new_claim_id
 
+    # --- commits ---
+
     async def commit(self, caller: Caller, commit: Commit, *, bytes_count: int) -> Committed:
         """Store all of a commit or nothing, once a message id; ``bytes_count`` is the request's size.
 
         Raises: IdempotencyConflict, StaleLease, RevisionConflict, InvalidRequest, LimitReached, and what
         the writer raises.
         """
-        raise NotImplementedError
+        hub_project = caller.hub_project
+
+        def command(transaction: WriteTransaction, now_nanos: int) -> Committed:
+            journal = transaction.journal
+            recovered = decide_recovery(commit, journal.commit(hub_project, commit.message_id))
+            if recovered is not None:
+                return Committed(recovered, is_recovered=True)
+            resource = transaction.leases.resource(hub_project, stream_resource(commit.stream_id))
+            found = journal.found(hub_project, commit, resource=resource)
+            accepted = decide_commit(commit, found, now_nanos)
+            journal.save_commit(hub_project, commit, found=found, accepted=accepted)
+            return Committed(accepted.result, is_recovered=False)
+
+        return await self._writer.call(command, lane=Lane.CONTROL, bytes_count=bytes_count)
+
+    # --- outbox messages ---
 
     async def claim(
         self, caller: Caller, destination: str, *, visible_nanos: int, entries_max: int, bytes_max: int
@@ -75,14 +114,28 @@ class Journal:
 
         Raises: what the writer raises.
         """
-        raise NotImplementedError
+        hub_project, bounds = caller.hub_project, PageBounds(entries_max, bytes_max)
+
+        def command(transaction: WriteTransaction, now_nanos: int) -> Claimed:
+            journal = transaction.journal
+            messages = self._claimed(
+                journal, caller, destination, now_nanos=now_nanos, visible_nanos=visible_nanos, bounds=bounds
+            )
+            next_available_nanos = journal.next_available_nanos(hub_project, destination)
+            return Claimed(messages, now_nanos, now_nanos + visible_nanos, next_available_nanos)
+
+        return await self._writer.call(command)
 
     async def acknowledge(self, caller: Caller, outbox_id: OutboxId, *, claim_id: str) -> OutboxAnswer:
         """Note that a claimed message was delivered.
 
         Raises: NotFound, and what the writer raises.
         """
-        raise NotImplementedError
+        return await self._answered(
+            caller,
+            outbox_id,
+            lambda message, now_nanos: decide_acknowledge(message, now_nanos, claim_id=claim_id),
+        )
 
     async def return_(
         self, caller: Caller, outbox_id: OutboxId, *, claim_id: str, delay_nanos: int
@@ -91,11 +144,75 @@ class Journal:
 
         Raises: NotFound, and what the writer raises.
         """
-        raise NotImplementedError
+
+        def decide(message: OutboxMessage, now_nanos: int) -> Answered:
+            return decide_return(
+                message,
+                now_nanos,
+                claim_id=claim_id,
+                delay_nanos=delay_nanos,
+                tries_max=self._limits.outbox_tries_max,
+            )
+
+        return await self._answered(caller, outbox_id, decide)
 
     async def release(self, caller: Caller, outbox_id: OutboxId) -> OutboxView:
         """Let a dead message be tried anew; any other stays as it is.
 
         Raises: NotFound, and what the writer raises.
         """
-        raise NotImplementedError
+
+        def decide(message: OutboxMessage, now_nanos: int) -> Answered:
+            return Answered(decide_release(message, now_nanos), OutboxOutcome.DONE)
+
+        released = await self._answered(caller, outbox_id, decide)
+        return OutboxView(released.message, released.now_nanos)
+
+    # --- within ---
+
+    def _claimed(
+        self,
+        journal: JournalWrites,
+        caller: Caller,
+        destination: str,
+        *,
+        now_nanos: int,
+        visible_nanos: int,
+        bounds: PageBounds,
+    ) -> list[OutboxMessage]:
+        """Claim what is available; what was tried too often is dead instead, and others are looked for."""
+        for _ in range(CLAIM_ROUNDS_MAX):
+            decided = [
+                decide_claim(
+                    message,
+                    now_nanos,
+                    claim_id=self._new_claim_id(),
+                    visible_nanos=visible_nanos,
+                    tries_max=self._limits.outbox_tries_max,
+                )
+                for message in journal.available_messages(
+                    caller.hub_project, destination, now_nanos, bounds=bounds
+                )
+            ]
+            dead = [message for message in decided if message.is_dead]
+            if not dead:
+                journal.save_outbox_messages(caller.hub_project, decided)
+                return decided
+            journal.save_outbox_messages(caller.hub_project, dead)
+        return []
+
+    async def _answered(
+        self, caller: Caller, outbox_id: OutboxId, decide: Callable[[OutboxMessage, int], Answered]
+    ) -> OutboxAnswer:
+        """Load a message, decide about it, and store what differs."""
+
+        def command(transaction: WriteTransaction, now_nanos: int) -> OutboxAnswer:
+            before = transaction.journal.outbox_message(caller.hub_project, outbox_id)
+            if before is None:
+                raise NotFound("outbox message", {"outboxId": outbox_id})
+            after, outcome = decide(before, now_nanos)
+            if after != before:
+                transaction.journal.save_outbox_messages(caller.hub_project, [after])
+            return OutboxAnswer(after, outcome, now_nanos)
+
+        return await self._writer.call(command)

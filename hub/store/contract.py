@@ -42,6 +42,7 @@ from hub.core.values import (
     RuntimeId,
     StoredEvent,
 )
+from hub.store.journal_contract import JournalReads, JournalWrites
 from hub.store.lease_contract import LeaseReads, LeaseWrites
 
 
@@ -52,7 +53,8 @@ class Changes:
     ``head_positions`` holds the new head of every hub project that got events, ``previous_positions``
     the head before; all events between the two are of ``runs``.
     ``instances`` the new instances of runtimes, each with the hub time at which it became current;
-    ``resources`` those of which something changed, as they are now.
+    ``resources`` those of which something changed, as they are now; ``journal_head_positions`` the new
+    head of every hub project whose journal got events.
     """
 
     head_positions: dict[HubProject, int] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class Changes:
     alerts: set[HubProject] = field(default_factory=set)
     instances: dict[tuple[HubProject, RuntimeId], tuple[InstanceId, int]] = field(default_factory=dict)
     resources: dict[tuple[HubProject, ResourceName], Resource] = field(default_factory=dict)
+    journal_head_positions: dict[HubProject, int] = field(default_factory=dict)
 
 
 class WriteTransaction(Protocol):
@@ -73,6 +76,10 @@ class WriteTransaction(Protocol):
     @property
     def leases(self) -> LeaseWrites:
         """Resources, tenures and receipts."""
+
+    @property
+    def journal(self) -> JournalWrites:
+        """Streams, commits, outbox messages and projections."""
 
     # --- projects ---
 
@@ -195,6 +202,10 @@ class ReadTransaction(Protocol):
     @property
     def leases(self) -> LeaseReads:
         """Resources and tenures."""
+
+    @property
+    def journal(self) -> JournalReads:
+        """Streams, events, outbox messages and projections."""
 
     def head_position(self, hub_project: HubProject) -> int:
         """Return the last position given in a hub project, 0 where none was."""

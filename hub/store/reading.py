@@ -38,6 +38,7 @@ from hub.core.values import (
     StoredEvent,
 )
 from hub.store.alert_rows import samples_from_json
+from hub.store.journal_reading import SqlJournalReads
 from hub.store.lease_reading import SqlLeaseReads
 from hub.store.session import Row, Session, SqlValue
 
@@ -63,10 +64,10 @@ class SqlReadTransaction:
         """Read over a session whose transaction is open."""
         self._session = session
         self._hub_generation = hub_generation
-        self.leases = SqlLeaseReads(
-            session, find_tenant=lambda hub_project: self._tenant(hub_project)[0] or None
-        )
+        self.leases = SqlLeaseReads(session, find_tenant=self._tenant_key)
         """Resources and tenures."""
+        self.journal = SqlJournalReads(session, find_tenant=self._tenant_key)
+        """Streams, events, outbox messages and projections."""
 
     @property
     def hub_generation(self) -> HubGeneration:
@@ -299,6 +300,9 @@ class SqlReadTransaction:
         """Return (key, head position) of a hub project; a key that nothing has where there is none."""
         rows = self._session.fetch("find_hub_project", {"hub_project": hub_project})
         return next(cast("Iterator[tuple[int, int]]", rows), (0, 0))
+
+    def _tenant_key(self, hub_project: HubProject) -> int | None:
+        return self._tenant(hub_project)[0] or None
 
     def _events_of_run(
         self,

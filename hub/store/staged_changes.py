@@ -47,6 +47,7 @@ class StagedChanges:
         kept.alerts |= command.alerts
         kept.instances.update(command.instances)
         kept.resources.update(command.resources)
+        kept.journal_head_positions.update(command.journal_head_positions)
         self.of_command = Changes()
 
     def undo_to_savepoint(self) -> None:

@@ -29,6 +29,7 @@ from hub.core.values import (
 from hub.store import alert_rows
 from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
+from hub.store.journal_writing import SqlJournalWrites
 from hub.store.lease_writing import SqlLeaseWrites
 from hub.store.session import Parameters, Row, Session
 from hub.store.staged_changes import Staged, StagedChanges
@@ -63,6 +64,13 @@ class SqlWriteSession:
             changes=lambda: self._changes.of_command,
         )
         """Resources, tenures and receipts."""
+        self.journal = SqlJournalWrites(
+            session=lambda: self._sql,
+            find_tenant=self._tenant_key,
+            make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
+            changes=lambda: self._changes.of_command,
+        )
+        """Streams, commits, outbox messages and projections."""
 
     # --- the transaction ---
 

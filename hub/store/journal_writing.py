@@ -1,0 +1,246 @@
+"""The writing side of the journal, written once for every engine."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+from hub.core.journal import (
+    COMMIT_HASH_VERSION,
+    Accepted,
+    Commit,
+    CommitResult,
+    Found,
+    MessageId,
+    NewOutboxMessage,
+    OutboxId,
+    StoredCommit,
+    StreamHead,
+    StreamId,
+    commit_hash,
+)
+from hub.core.lease import Resource
+from hub.core.outbox import OutboxMessage
+from hub.core.selection import PageBounds
+from hub.core.values import HubProject
+from hub.store.contract import Changes
+from hub.store.journal_rows import (
+    Phase,
+    bounded,
+    ids_to_json,
+    outbox_message_bytes,
+    outbox_message_from_row,
+    phase_of,
+)
+from hub.store.session import Session, SqlValue
+
+_CommitRow = tuple[int, bytes, int, int, int, int, bytes]
+
+
+class SqlJournalWrites:
+    """Streams, commits and outbox messages within the open transaction; see ``JournalWrites``."""
+
+    def __init__(
+        self,
+        *,
+        session: Callable[[], Session],
+        find_tenant: Callable[[HubProject], int | None],
+        make_tenant: Callable[[HubProject], int],
+        changes: Callable[[], Changes],
+    ) -> None:
+        """Bind what gives the open session, a tenant's key, and what the open command changed."""
+        self._session = session
+        self._find_tenant = find_tenant
+        self._make_tenant = make_tenant
+        self._changes = changes
+
+    # --- commits ---
+
+    def commit(self, hub_project: HubProject, message_id: MessageId) -> StoredCommit | None:
+        """Return a commit."""
+        parameters = (self._find_tenant(hub_project), message_id)
+        rows = cast("list[_CommitRow]", list(self._session().fetch("load_journal_commit", parameters)))
+        if not rows:
+            return None
+        hash_version, content_hash, previous, revision, commit_nanos, first_position, reply = rows[0]
+        result = CommitResult(previous, revision, commit_nanos, first_position, reply)
+        return StoredCommit(hash_version, content_hash, result)
+
+    def found(self, hub_project: HubProject, commit: Commit, *, resource: Resource) -> Found:
+        """Return what is stored of the names."""
+        hub_project_key = self._find_tenant(hub_project)
+        own_ids = {event.event_id for event in commit.events}
+        named_ids = {message.event_id for message in commit.outbox_messages} - own_ids - {""}
+        event_ids = self._used_ids("find_event_ids", hub_project_key, [*own_ids, *named_ids])
+        outbox_ids = [message.outbox_id for message in commit.outbox_messages]
+        head_position, _ = self._counters(hub_project_key)
+        return Found(
+            resource=resource,
+            stream=StreamHead(commit.stream_id, self._stream(hub_project_key, commit.stream_id)[1]),
+            head_position=head_position,
+            event_ids=event_ids & own_ids,
+            outbox_ids=self._used_ids("find_outbox_ids", hub_project_key, outbox_ids),
+            named_event_ids=event_ids & named_ids,
+            projection_streams=self._projection_streams(hub_project_key, commit),
+        )
+
+    def save_commit(
+        self, hub_project: HubProject, commit: Commit, *, found: Found, accepted: Accepted
+    ) -> None:
+        """Store everything of a commit; the unique keys make twice impossible."""
+        sql, hub_project_key = self._session(), self._make_tenant(hub_project)
+        result = accepted.result
+        stream_key = self._save_stream(sql, hub_project_key, commit, accepted=accepted)
+        head_position = found.head_position + len(commit.events)
+        _, ordinal = self._counters(hub_project_key)
+        counters = (head_position, ordinal + len(commit.outbox_messages), hub_project_key)
+        sql.run("save_journal_counters", counters)
+        tenure = accepted.tenure
+        sql.run(
+            "store_journal_commit",
+            (
+                hub_project_key,
+                commit.message_id,
+                stream_key,
+                COMMIT_HASH_VERSION,
+                commit_hash(commit),
+                result.previous_revision,
+                result.revision,
+                result.commit_nanos,
+                result.first_position,
+                tenure.fencing_token,
+                tenure.epoch,
+                result.reply,
+            ),
+        )
+        if commit.events:
+            key = (hub_project_key, stream_key, found.head_position)
+            distance = result.previous_revision - found.head_position
+            written_under = (result.commit_nanos, commit.message_id, tenure.fencing_token, tenure.epoch)
+            sql.run_bulk("store_journal_events", (*key, distance, *written_under), rows=commit.events)
+            types = dict.fromkeys(event.event_type for event in commit.events)
+            rows = [(hub_project_key, event_type, commit.stream_id) for event_type in types]
+            sql.run_many("add_stream_event_type", rows)
+            changes = self._changes()
+            changes.journal_head_positions[hub_project] = head_position
+        if commit.outbox_messages:
+            messages = [
+                (*message, phase)
+                for message, phase in zip(
+                    commit.outbox_messages,
+                    self._phases(hub_project_key, commit.outbox_messages),
+                    strict=True,
+                )
+            ]
+            shared = (hub_project_key, stream_key, ordinal, result.commit_nanos, commit.message_id)
+            sql.run_bulk("store_outbox_messages", shared, rows=messages)
+        for projection_id, value in commit.projections:
+            moment = (result.revision, result.commit_nanos)
+            sql.run("save_projection", (hub_project_key, projection_id, stream_key, *moment, value))
+
+    # --- outbox messages ---
+
+    def outbox_message(self, hub_project: HubProject, outbox_id: OutboxId) -> OutboxMessage | None:
+        """Return a message."""
+        messages = self._outbox_messages(hub_project, ["outbox_message_is"], {"outbox_id": outbox_id})
+        return next(iter(list(messages)), None)
+
+    def available_messages(
+        self, hub_project: HubProject, destination: str, now_nanos: int, *, bounds: PageBounds
+    ) -> list[OutboxMessage]:
+        """Return messages that may be claimed."""
+        names = ["outbox_of_destination", "outbox_available", "outbox_in_order"]
+        parameters: dict[str, SqlValue] = {
+            "destination": destination,
+            "now_nanos": now_nanos,
+            "entries_max": bounds.entries_max,
+        }
+        messages = self._outbox_messages(hub_project, names, parameters)
+        return bounded(messages, outbox_message_bytes, bounds)[0]
+
+    def save_outbox_messages(self, hub_project: HubProject, messages: Sequence[OutboxMessage]) -> None:
+        """Store where messages stand; who waited behind a delivered one may be claimed."""
+        sql, hub_project_key = self._session(), self._make_tenant(hub_project)
+        rows = [
+            (
+                phase_of(message),
+                message.available_nanos,
+                message.attempt_count,
+                message.claim_id,
+                message.deliver_nanos,
+                hub_project_key,
+                message.outbox_id,
+            )
+            for message in messages
+        ]
+        sql.run_many("save_outbox_message", rows)
+        for message in messages:
+            if message.ordering_key and phase_of(message) is Phase.DELIVERED:
+                key = (hub_project_key, message.destination, message.ordering_key)
+                sql.run("let_next_of_key_wait", key)
+
+    def next_available_nanos(self, hub_project: HubProject, destination: str) -> int | None:
+        """Return when the next message becomes available."""
+        parameters = (self._find_tenant(hub_project), destination)
+        rows = cast("list[tuple[int]]", list(self._session().fetch("next_available", parameters)))
+        return rows[0][0] if rows else None
+
+    # --- within ---
+
+    def _counters(self, hub_project_key: int | None) -> tuple[int, int]:
+        """Return the last position and the last creation of a message."""
+        rows = list(self._session().fetch("load_journal_counters", (hub_project_key,)))
+        return cast("tuple[int, int]", rows[0]) if rows else (0, 0)
+
+    def _stream(self, hub_project_key: int | None, stream_id: StreamId) -> tuple[int | None, int]:
+        """Return (key, revision) of a stream; (None, 0) where it is not there."""
+        rows = list(self._session().fetch("load_stream", (hub_project_key, stream_id)))
+        return cast("tuple[int, int]", rows[0]) if rows else (None, 0)
+
+    def _save_stream(self, sql: Session, hub_project_key: int, commit: Commit, *, accepted: Accepted) -> int:
+        """Store how far a stream is, and return its key."""
+        stream_key, _ = self._stream(hub_project_key, commit.stream_id)
+        state = (accepted.result.revision, accepted.tenure.fencing_token, accepted.result.commit_nanos)
+        if stream_key is None:
+            rows = list(sql.fetch("create_stream", (hub_project_key, commit.stream_id, *state)))
+            return cast("tuple[int]", rows[0])[0]
+        sql.run("save_stream", (*state, stream_key))
+        return stream_key
+
+    def _used_ids(self, statement: str, hub_project_key: int | None, ids: Sequence[str]) -> set[str]:
+        """Return those of these ids that are used."""
+        if not ids:
+            return set()
+        rows = self._session().fetch(statement, (hub_project_key, ids_to_json(ids)))
+        return {found for (found,) in cast("list[tuple[str]]", list(rows))}
+
+    def _projection_streams(self, hub_project_key: int | None, commit: Commit) -> dict[str, StreamId]:
+        """Return to which streams the projections belong that are there."""
+        if not commit.projections:
+            return {}
+        ids = [projection.projection_id for projection in commit.projections]
+        rows = self._session().fetch("find_projection_streams", (hub_project_key, ids_to_json(ids)))
+        found = cast("list[tuple[str, str]]", list(rows))
+        return {projection_id: StreamId(stream_id) for projection_id, stream_id in found}
+
+    def _phases(self, hub_project_key: int, messages: Sequence[NewOutboxMessage]) -> list[Phase]:
+        """Return where new messages stand: behind what is not delivered of their ordering key."""
+        waited_for: set[tuple[str, str]] = set()
+        phases: list[Phase] = []
+        for message in messages:
+            key = (message.destination, message.ordering_key)
+            if not message.ordering_key:
+                phases.append(Phase.WAITING)
+                continue
+            is_behind = key in waited_for or bool(
+                list(self._session().fetch("is_key_waited_for", (hub_project_key, *key)))
+            )
+            waited_for.add(key)
+            phases.append(Phase.BEHIND if is_behind else Phase.WAITING)
+        return phases
+
+    def _outbox_messages(
+        self, hub_project: HubProject, names: Sequence[str], parameters: Mapping[str, SqlValue]
+    ) -> Iterator[OutboxMessage]:
+        session = self._session()
+        sql = "\n".join(session.fragment(name) for name in ("outbox_columns", *names))
+        tenant = {"hub_project_key": self._find_tenant(hub_project)}
+        return map(outbox_message_from_row, session.fetch_composed(sql, {**tenant, **parameters}))
