@@ -1,8 +1,9 @@
 """Commits, journal events, streams and outbox messages between protobuf and the hub's values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.core.journal import (
@@ -16,10 +17,15 @@ from hub.core.journal import (
     ProjectionId,
     StreamId,
 )
+from hub.core.journal_selection import JournalEvent, JournalQuery, JournalStream, Projection, StreamQuery
 from hub.core.limits import Limits
-from hub.core.outbox import OutboxOutcome, OutboxState
+from hub.core.outbox import OutboxMessage, OutboxOutcome, OutboxState
 from hub.rpc.codec_lease import credential_from_proto
+from hub.rpc.codec_read import text_of
+from hub.rpc.codec_time import timestamp_to_proto
+from hub.rpc.read_handlers import check_event_types
 from hub.rpc.requests import RequestCheck
+from hub.service.journal import Claimed, Committed
 from synchub.contract import NANOS_PER_SECOND
 from synchub.v1 import journal_service_pb2 as messages
 
@@ -170,3 +176,159 @@ def delay_nanos_from_proto(
         limit="outbox_return_delay_seconds_max",
         seconds_max=limits.outbox_return_delay_seconds_max,
     )
+
+
+def stream_query_from_proto(request: messages.ListStreamEventsRequest, check: RequestCheck) -> StreamQuery:
+    """Return which events of a stream are asked for; what is wrong is noted in ``check``."""
+    after, through = request.after_revision, request.through_revision
+    check.identifier("stream_id", request.stream_id)
+    check.not_negative("after_revision", after)
+    check.not_negative("through_revision", through)
+    if 0 < through < after:
+        check.add("through_revision", f"is {through}, before after_revision, which is {after}")
+    has_credential = request.HasField("credential")
+    return StreamQuery(
+        StreamId(request.stream_id),
+        after_revision=after,
+        through_revision=through or None,
+        credential=credential_from_proto(request.credential, check) if has_credential else None,
+    )
+
+
+def journal_query_from_proto(
+    request: messages.ListJournalRequest | messages.WatchJournalRequest,
+    limits: Limits,
+    *,
+    check: RequestCheck,
+) -> JournalQuery:
+    """Return which events of the journal are asked for, and from where; what is wrong is noted."""
+    check_event_types(check, request.event_types, limits=limits)
+    check.optional_identifier("hub_generation", request.hub_generation)
+    check.not_negative("after_position", request.after_position)
+    is_from_now = request.WhichOneof("start") == "from_now"
+    if is_from_now and not request.from_now:
+        check.add("from_now", "is false; leave it out to begin with the first event")
+    return JournalQuery(
+        event_types=tuple(request.event_types),
+        hub_generation=request.hub_generation,
+        after_position=request.after_position,
+        is_from_now=is_from_now,
+    )
+
+
+# --- what goes out ----------------------------------------------------------------------------------
+
+
+def committed_to_proto(committed: Committed) -> messages.CommitResponse:
+    """Return what a commit became, now or when it happened."""
+    result = committed.result
+    return messages.CommitResponse(
+        previous_revision=result.previous_revision,
+        revision=result.revision,
+        commit_time=timestamp_to_proto(result.commit_nanos),
+        positions=result.positions,
+        reply=result.reply,
+        recovered=committed.is_recovered,
+    )
+
+
+def add_journal_events_to_proto(
+    container: RepeatedCompositeFieldContainer[messages.JournalEvent],
+    events: Iterable[JournalEvent],
+    *,
+    payload_as_text: bool = False,
+) -> None:
+    """Add events to those of a response, a payload as text where it is asked for and UTF-8."""
+    for event in events:
+        event_seconds, event_nanos = divmod(event.event_time_nanos, NANOS_PER_SECOND)
+        commit_seconds, commit_nanos = divmod(event.commit_nanos, NANOS_PER_SECOND)
+        message = container.add(
+            stream_id=event.stream_id,
+            revision=event.revision,
+            position=event.position,
+            event_id=event.event_id,
+            event_type=event.event_type,
+            payload=event.payload,
+            # A message may be given as the dict of its fields, which is faster than making one.
+            event_time={"seconds": event_seconds, "nanos": event_nanos},
+            commit_time={"seconds": commit_seconds, "nanos": commit_nanos},
+            message_id=event.message_id,
+            correlation_id=event.correlation_id,
+            causation_id=event.causation_id,
+            trace_id=event.trace_id,
+            fencing_token=event.fencing_token,
+            epoch=event.epoch,
+        )
+        if payload_as_text and (text := text_of(event.payload)) is not None:
+            # The two are one oneof: this takes the place of the bytes.
+            message.text = text
+
+
+def stream_to_proto(stream: JournalStream, now_nanos: int) -> messages.JournalStream:
+    """Return a stream as it stands at a moment."""
+    return messages.JournalStream(
+        stream_id=stream.stream_id,
+        revision=stream.revision,
+        fencing_token=stream.fencing_token,
+        is_leased=stream.is_leased(now_nanos),
+        create_time=timestamp_to_proto(stream.create_nanos),
+        last_commit_time=timestamp_to_proto(stream.last_commit_nanos),
+    )
+
+
+def projection_to_proto(projection: Projection) -> messages.Projection:
+    """Return a projection."""
+    return messages.Projection(
+        projection_id=projection.projection_id,
+        stream_id=projection.stream_id,
+        value=projection.value,
+        revision=projection.revision,
+        commit_time=timestamp_to_proto(projection.commit_nanos),
+    )
+
+
+def outbox_message_to_proto(
+    message: OutboxMessage, now_nanos: int, *, payload_as_text: bool = False
+) -> messages.OutboxMessage:
+    """Return a message as it stands at a moment; its claim is told only to who claims it."""
+    made = messages.OutboxMessage(
+        outbox_id=message.outbox_id,
+        event_id=message.event_id,
+        destination=message.destination,
+        ordering_key=message.ordering_key,
+        payload=message.payload,
+        state=_STATES_TO_PROTO[message.state(now_nanos)],
+        available_time=timestamp_to_proto(message.available_nanos),
+        create_time=timestamp_to_proto(message.create_nanos),
+        attempt_count=message.attempt_count,
+        stream_id=message.stream_id,
+        message_id=message.message_id,
+    )
+    if payload_as_text and (text := text_of(message.payload)) is not None:
+        made.text = text
+    return made
+
+
+def claimed_to_proto(claimed: Claimed) -> messages.ClaimOutboxMessagesResponse:
+    """Return what was claimed, and when to ask again."""
+    available_nanos = claimed.next_available_nanos
+    return messages.ClaimOutboxMessagesResponse(
+        messages=[
+            messages.ClaimedOutboxMessage(
+                message=outbox_message_to_proto(message, claimed.now_nanos), claim_id=message.claim_id
+            )
+            for message in claimed.messages
+        ],
+        claim_expire_time=timestamp_to_proto(claimed.claim_expire_nanos),
+        next_available_time=None if available_nanos is None else timestamp_to_proto(available_nanos),
+    )
+
+
+def outbox_outcome_to_proto(outcome: OutboxOutcome) -> "messages.OutboxOutcome.ValueType":
+    """Return what an answer about a message changed."""
+    return _OUTCOMES[outcome]
+
+
+def outbox_state_to_proto(state: OutboxState) -> "messages.OutboxMessageState.ValueType":
+    """Return where a message stands."""
+    return _STATES_TO_PROTO[state]

@@ -78,7 +78,7 @@ def add_events_to_proto(
             message.attributes.update(cast("dict[str, str]", json.loads(attributes)))
         if payload is None:
             message.payload_dropped = True
-        elif payload_as_text and (text := _text_of(payload)) is not None:
+        elif payload_as_text and (text := text_of(payload)) is not None:
             # The two are one oneof: this takes the place of the bytes.
             message.text = text
 
@@ -128,7 +128,8 @@ def alert_to_proto(alert: Alert) -> alert_pb2.Alert:
     )
 
 
-def _text_of(payload: bytes) -> str | None:
+def text_of(payload: bytes) -> str | None:
+    """Return a payload as text, None where it is no UTF-8."""
     try:
         return payload.decode()
     except UnicodeDecodeError:

@@ -223,27 +223,19 @@ class RequestCheck:
 
     def number_page_key(self, request: Message, page_token: str) -> int | None:
         """Return the number that a page token of this request holds, None without token."""
-        key = self._page_key(request, page_token)
-        if key is None:
-            return None
-        if len(key) != 1 or not isinstance(key[0], int):
-            self.add("page_token", _PAGE_TOKEN_FAULT)
-            return None
-        return key[0]
+        key = self.number_page_keys(request, page_token, count=1)
+        return None if key is None else key[0]
 
-    def numbered_page_key(
-        self, request: Message, page_token: str, *, number_count: int
-    ) -> tuple[tuple[int, ...], str] | None:
-        """Return the key of so many numbers and a text that a page token of this request holds."""
+    def number_page_keys(self, request: Message, page_token: str, *, count: int) -> tuple[int, ...] | None:
+        """Return the key of so many numbers that a page token of this request holds, None without token."""
         key = self._page_key(request, page_token)
         if key is None:
             return None
-        numbers = tuple(part for part in key[:-1] if isinstance(part, int))
-        text = key[-1] if key else None
-        if not isinstance(text, str) or len(numbers) != number_count or len(key) != number_count + 1:
+        numbers = tuple(part for part in key if isinstance(part, int))
+        if len(numbers) != count or len(key) != count:
             self.add("page_token", _PAGE_TOKEN_FAULT)
             return None
-        return numbers, text
+        return numbers
 
     def _page_size(self, page_size: int, default: int, *, largest: int) -> int:
         self.not_negative("page_size", page_size)
