@@ -34,6 +34,7 @@ from hub.http.server import HttpServer
 from hub.rpc.heartbeat_handler import HeartbeatHandler
 from hub.rpc.hub_service import HubFacts, HubService
 from hub.rpc.interceptors import FaultReporter
+from hub.rpc.journal_service import JournalService
 from hub.rpc.lease_service import LeaseService
 from hub.rpc.presence_service import PresenceService
 from hub.rpc.push_handler import PushHandler
@@ -67,6 +68,7 @@ from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
 from synchub.contract import NANOS_PER_SECOND
 from synchub.v1.hub_service_pb2_grpc import add_HubServiceServicer_to_server
+from synchub.v1.journal_service_pb2_grpc import add_JournalServiceServicer_to_server
 from synchub.v1.lease_service_pb2_grpc import add_LeaseServiceServicer_to_server
 from synchub.v1.presence_service_pb2_grpc import add_PresenceServiceServicer_to_server
 from synchub.v1.sync_service_pb2_grpc import add_SyncServiceServicer_to_server
@@ -77,6 +79,7 @@ SERVICE_NAMES: Final = (
     "synchub.v1.SyncService",
     "synchub.v1.PresenceService",
     "synchub.v1.LeaseService",
+    "synchub.v1.JournalService",
     "synchub.v1.HubService",
 )
 SETTLE_SECONDS_MAX: Final = 3.0
@@ -316,11 +319,19 @@ class _Hub:
         presence_service = PresenceService(
             self._presence, heartbeat_handler, open_streams=streams, limits=limits
         )
+        journal_service = JournalService(
+            self._journal,
+            reads=self._journal_reads,
+            watches=self._journal_watches,
+            open_streams=streams,
+            limits=limits,
+        )
         facts = HubFacts(version("synchub"), self._store.hub_generation, self._store.engine)
         hub_service = HubService(facts, limits=limits, now_nanos=self._clock.now)
         add_SyncServiceServicer_to_server(sync_service, server)
         add_PresenceServiceServicer_to_server(presence_service, server)
         add_LeaseServiceServicer_to_server(self._lease_service(), server)
+        add_JournalServiceServicer_to_server(journal_service, server)
         add_HubServiceServicer_to_server(hub_service, server)
         return SERVICE_NAMES
 

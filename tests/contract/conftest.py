@@ -9,6 +9,7 @@ import pytest
 from hub.config import Endpoint, HubSettings
 from hub.core.limits import Limits
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
+from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
@@ -47,6 +48,11 @@ def presence_stub(grpc_channel: grpc.Channel) -> PresenceServiceStub:
 @pytest.fixture(scope="module")
 def lease_stub(grpc_channel: grpc.Channel) -> LeaseServiceStub:
     return LeaseServiceStub(grpc_channel)
+
+
+@pytest.fixture(scope="module")
+def journal_stub(grpc_channel: grpc.Channel) -> JournalServiceStub:
+    return JournalServiceStub(grpc_channel)
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def test_health_is_told_overall_and_for_each_service(grpc_channel: grpc.Channel)
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
     )
-    for service in ("", "SyncService", "PresenceService", "LeaseService", "HubService"):
+    for service in ("", "SyncService", "PresenceService", "LeaseService", "JournalService", "HubService"):
         full_name = service and f"synchub.v1.{service}"
         answer = check(health_pb2.HealthCheckRequest(service=full_name))
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -74,6 +74,7 @@ def test_reflection_lists_the_services_and_knows_the_details_of_errors(grpc_chan
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
         "synchub.v1.HubService",
+        "synchub.v1.JournalService",
         "synchub.v1.LeaseService",
         "synchub.v1.PresenceService",
         "synchub.v1.SyncService",
