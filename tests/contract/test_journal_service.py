@@ -1,0 +1,450 @@
+"""JournalService over the wire: what each call answers, commits that come again, and tenants apart."""
+
+from pathlib import Path
+from typing import Final
+
+import grpc
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from synchub.v1 import journal_service_pb2 as messages
+from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
+from synchub.v1.lease_service_pb2 import (
+    AcquireLeaseResponse,
+    FinishMaintenanceRequest,
+    LeaseCredential,
+)
+from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
+from tests.contract.conftest import settings_in
+from tests.contract.conversation import refusal_of
+from tests.contract.hub_in_thread import HubInThread
+from tests.contract.journaling import (
+    claim,
+    claimed_ids,
+    commit,
+    commit_request,
+    everything,
+    ids,
+    leased,
+    new_event,
+    new_events,
+    new_message,
+    outbox,
+    projection,
+    stream_events,
+    stream_page,
+)
+from tests.contract.leasing import begin_request, release
+
+TRACE_ID: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def given_back(stub: LeaseServiceStub, hub_project: str, credential: LeaseCredential) -> None:
+    release(stub, hub_project, AcquireLeaseResponse(credential=credential))
+
+
+def full_request(hub_project: str, credential: LeaseCredential) -> messages.CommitRequest:
+    """A commit with two events, two messages, two projections and a reply."""
+    return commit_request(
+        hub_project,
+        credential,
+        events=[
+            messages.NewJournalEvent(
+                event_id="é1",
+                event_type="order.placed",
+                payload=b"\0\xff",
+                event_time=Timestamp(seconds=-1, nanos=1),
+                correlation_id="cor",
+                causation_id="cau",
+                trace_id=TRACE_ID,
+            ),
+            messages.NewJournalEvent(event_id="e2", event_type="order.paid", text="grün"),
+        ],
+        outbox_messages=[
+            new_message("o1", event_id="é1", ordering_key="k", payload=b"\xff"),
+            new_message("o2", "other"),
+        ],
+        projections=[
+            messages.NewProjection(projection_id="p1", value=b"\0v"),
+            messages.NewProjection(projection_id="p2"),
+        ],
+        reply=b"\0reply",
+    )
+
+
+# --- each call ---
+
+
+def test_a_commit_is_stored_whole_and_read_back(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    credential = leased(lease_stub, hub_project)
+    answer = commit(journal_stub, full_request(hub_project, credential))
+    commit_time = answer.commit_time
+    assert commit_time.ToNanoseconds() > 0
+    assert answer == messages.CommitResponse(
+        previous_revision=0, revision=2, commit_time=commit_time, positions=[1, 2], reply=b"\0reply"
+    )
+    assert stream_events(journal_stub, hub_project) == [
+        messages.JournalEvent(
+            stream_id="s",
+            revision=1,
+            position=1,
+            event_id="é1",
+            event_type="order.placed",
+            payload=b"\0\xff",
+            event_time=Timestamp(seconds=-1, nanos=1),
+            commit_time=commit_time,
+            message_id="m1",
+            correlation_id="cor",
+            causation_id="cau",
+            trace_id=TRACE_ID,
+            fencing_token=1,
+        ),
+        messages.JournalEvent(
+            stream_id="s",
+            revision=2,
+            position=2,
+            event_id="e2",
+            event_type="order.paid",
+            payload="grün".encode(),
+            event_time=commit_time,
+            commit_time=commit_time,
+            message_id="m1",
+            fencing_token=1,
+        ),
+    ]
+    assert outbox(journal_stub, hub_project) == [
+        messages.OutboxMessage(
+            outbox_id="o1",
+            event_id="é1",
+            destination="mail",
+            ordering_key="k",
+            payload=b"\xff",
+            state=messages.OUTBOX_MESSAGE_STATE_PENDING,
+            available_time=commit_time,
+            create_time=commit_time,
+            stream_id="s",
+            message_id="m1",
+        ),
+        messages.OutboxMessage(
+            outbox_id="o2",
+            destination="other",
+            payload=b"o2",
+            state=messages.OUTBOX_MESSAGE_STATE_PENDING,
+            available_time=commit_time,
+            create_time=commit_time,
+            stream_id="s",
+            message_id="m1",
+        ),
+    ]
+    assert projection(journal_stub, hub_project, "p1") == messages.Projection(
+        projection_id="p1", stream_id="s", value=b"\0v", revision=2, commit_time=commit_time
+    )
+    assert projection(journal_stub, hub_project, "p2") == messages.Projection(
+        projection_id="p2", stream_id="s", revision=2, commit_time=commit_time
+    )
+
+
+def test_a_stream_tells_where_it_is_under_which_token_and_whether_it_is_leased(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    first = leased(lease_stub, hub_project)
+    created = commit(journal_stub, commit_request(hub_project, first, events=new_events("e", 1)))
+    given_back(lease_stub, hub_project, first)
+    second = leased(lease_stub, hub_project, secret="a2")
+    last = commit(
+        journal_stub,
+        commit_request(hub_project, second, message_id="m2", expected_revision=1, events=new_events("f", 2)),
+    )
+    other = leased(lease_stub, hub_project, "other")
+    empty = commit(journal_stub, commit_request(hub_project, other, message_id="m3", stream_id="other"))
+    given_back(lease_stub, hub_project, other)
+    streams = everything(journal_stub, hub_project).streams
+    assert streams == [
+        messages.JournalStream(
+            stream_id="other",
+            fencing_token=1,
+            create_time=empty.commit_time,
+            last_commit_time=empty.commit_time,
+        ),
+        messages.JournalStream(
+            stream_id="s",
+            revision=3,
+            fencing_token=2,
+            is_leased=True,
+            create_time=created.commit_time,
+            last_commit_time=last.commit_time,
+        ),
+    ]
+
+
+def test_a_commit_may_order_nothing(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    credential = leased(lease_stub, hub_project)
+    answer = commit(
+        journal_stub, commit_request(hub_project, credential, outbox_messages=[new_message("o1")])
+    )
+    assert (answer.previous_revision, answer.revision, list(answer.positions)) == (0, 0, [])
+    after = everything(journal_stub, hub_project)
+    assert ([each.stream_id for each in after.streams], after.events, after.head_position) == (["s"], [], 0)
+    assert [each.outbox_id for each in after.outbox_messages] == ["o1"]
+
+
+def test_a_projection_is_replaced_by_the_stream_it_belongs_to(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    credential = leased(lease_stub, hub_project)
+    for revision, value in enumerate((b"first", b"second", b"")):
+        request = commit_request(
+            hub_project,
+            credential,
+            message_id=f"m{revision}",
+            expected_revision=revision,
+            events=new_events(f"e{revision}-", 1),
+            projections=[messages.NewProjection(projection_id="p", value=value)],
+        )
+        answer = commit(journal_stub, request)
+        assert projection(journal_stub, hub_project, "p") == messages.Projection(
+            projection_id="p",
+            stream_id="s",
+            value=value,
+            revision=revision + 1,
+            commit_time=answer.commit_time,
+        )
+
+
+def test_the_journal_has_all_streams_by_position(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    credentials = {name: leased(lease_stub, hub_project, name) for name in ("b", "a")}
+    revisions = dict.fromkeys(credentials, 0)
+    for n, name in enumerate("bab"):
+        request = commit_request(
+            hub_project,
+            credentials[name],
+            message_id=f"m{n}",
+            stream_id=name,
+            expected_revision=revisions[name],
+            events=new_events(f"{n}-", 2, event_type=f"of {name}"),
+        )
+        revisions[name] = commit(journal_stub, request).revision
+    found = everything(journal_stub, hub_project)
+    assert [(each.position, each.stream_id, each.revision) for each in found.events] == [
+        (1, "b", 1),
+        (2, "b", 2),
+        (3, "a", 1),
+        (4, "a", 2),
+        (5, "b", 3),
+        (6, "b", 4),
+    ]
+    assert found.head_position == 6
+    of_type = messages.ListJournalRequest(hub_project=hub_project, event_types=["of a", "never"])
+    page = journal_stub.ListJournal(of_type)
+    assert (ids(page.events), page.next_position, page.done) == (["1-1", "1-2"], 6, True)
+
+
+def test_an_event_carries_the_token_and_the_epoch_it_was_written_under(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    lease = leased(lease_stub, hub_project)
+    commit(journal_stub, commit_request(hub_project, lease, events=new_events("e", 1)))
+    maintenance = lease_stub.BeginMaintenance(begin_request(hub_project, "s")).credential
+    request = commit_request(
+        hub_project, maintenance, message_id="m2", expected_revision=1, events=new_events("f", 1)
+    )
+    commit(journal_stub, request)
+    finish = FinishMaintenanceRequest(hub_project=hub_project, credential=maintenance)
+    lease_stub.FinishMaintenance(finish)
+    lease = leased(lease_stub, hub_project, secret="a2")
+    request = commit_request(
+        hub_project, lease, message_id="m3", expected_revision=2, events=new_events("g", 1)
+    )
+    commit(journal_stub, request)
+    events = stream_events(journal_stub, hub_project)
+    assert [(each.fencing_token, each.epoch) for each in events] == [(1, 0), (2, 1), (3, 1)]
+
+
+def test_payloads_are_given_as_text_where_that_is_asked_for_and_they_are_text(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    commit(journal_stub, full_request(hub_project, leased(lease_stub, hub_project)))
+    stream = messages.ListStreamEventsRequest(hub_project=hub_project, stream_id="s", payload_as_text=True)
+    journal = messages.ListJournalRequest(hub_project=hub_project, payload_as_text=True)
+    for events in (journal_stub.ListStreamEvents(stream).events, journal_stub.ListJournal(journal).events):
+        assert [(each.WhichOneof("body"), each.payload, each.text) for each in events] == [
+            ("payload", b"\0\xff", ""),
+            ("text", b"", "grün"),
+        ]
+    listed = journal_stub.ListOutboxMessages(
+        messages.ListOutboxMessagesRequest(hub_project=hub_project, payload_as_text=True)
+    )
+    assert [(each.payload, each.text) for each in listed.messages] == [(b"\xff", ""), (b"", "o2")]
+
+
+def test_a_stream_that_was_never_written_reads_as_empty(
+    journal_stub: JournalServiceStub, hub_project: str
+) -> None:
+    assert stream_page(journal_stub, hub_project) == messages.ListStreamEventsResponse(done=True)
+    assert everything(journal_stub, hub_project) == ([], [], [], 0)
+
+
+def test_a_projection_that_was_never_set_is_not_found(
+    journal_stub: JournalServiceStub, hub_project: str
+) -> None:
+    refusal = refusal_of(lambda: projection(journal_stub, hub_project, "p"))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
+    assert refusal.metadata["projectionId"] == "p"
+
+
+# --- commits that come again ---
+
+
+def test_a_commit_that_comes_again_is_answered_as_it_was(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    request = full_request(hub_project, leased(lease_stub, hub_project))
+    first = commit(journal_stub, request)
+    before = everything(journal_stub, hub_project)
+    for _ in range(3):
+        again = commit(journal_stub, request)
+        assert again.recovered
+        again.recovered = False
+        assert again == first
+    assert everything(journal_stub, hub_project) == before
+
+
+def test_a_commit_without_events_comes_again_too(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    request = commit_request(hub_project, leased(lease_stub, hub_project), reply=b"r")
+    first = commit(journal_stub, request)
+    again = commit(journal_stub, request)
+    assert (again.commit_time, again.reply, again.recovered) == (first.commit_time, b"r", True)
+
+
+def test_the_credential_is_no_part_of_what_is_the_same(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    request = full_request(hub_project, leased(lease_stub, hub_project))
+    first = commit(journal_stub, request)
+    request.credential.CopyFrom(leased(lease_stub, hub_project, "elsewhere", holder_id="z", secret="z1"))
+    again = commit(journal_stub, request)
+    assert (again.recovered, again.commit_time, list(again.positions)) == (True, first.commit_time, [1, 2])
+
+
+@pytest.mark.parametrize("how", ["released", "held by another", "superseded", "under maintenance"])
+def test_a_commit_is_recovered_whoever_has_the_lease_now(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, *, hub_project: str, how: str
+) -> None:
+    credential = leased(lease_stub, hub_project)
+    request = full_request(hub_project, credential)
+    first = commit(journal_stub, request)
+    if how == "superseded":
+        leased(lease_stub, hub_project, secret="a2")
+    elif how == "under maintenance":
+        lease_stub.BeginMaintenance(begin_request(hub_project, "s"))
+    else:
+        given_back(lease_stub, hub_project, credential)
+    if how == "held by another":
+        other = leased(lease_stub, hub_project, holder_id="b", secret="b1")
+        later = commit_request(
+            hub_project, other, message_id="m2", expected_revision=2, events=new_events("later", 1)
+        )
+        commit(journal_stub, later)
+    before = everything(journal_stub, hub_project)
+    again = commit(journal_stub, request)
+    assert (again.recovered, again.positions, again.reply) == (True, first.positions, first.reply)
+    assert (again.previous_revision, again.revision, again.commit_time) == (0, 2, first.commit_time)
+    assert everything(journal_stub, hub_project) == before
+
+
+def test_commits_are_recovered_and_positions_go_on_after_a_restart(tmp_path: Path, hub_project: str) -> None:
+    with HubInThread(settings_in(tmp_path)) as hub, grpc.insecure_channel(hub.address) as channel:
+        credential = leased(LeaseServiceStub(channel), hub_project)
+        request = full_request(hub_project, credential)
+        stub = JournalServiceStub(channel)
+        first = commit(stub, request)
+        before = everything(stub, hub_project)
+    with HubInThread(settings_in(tmp_path)) as hub, grpc.insecure_channel(hub.address) as channel:
+        stub = JournalServiceStub(channel)
+        assert everything(stub, hub_project) == before
+        again = commit(stub, request)
+        assert (again.recovered, again.commit_time, list(again.positions)) == (
+            True,
+            first.commit_time,
+            [1, 2],
+        )
+        assert everything(stub, hub_project) == before
+        # The lease outlives the restart, and so does the order of positions.
+        more = commit_request(
+            hub_project, credential, message_id="m2", expected_revision=2, events=new_events("f", 1)
+        )
+        assert commit(stub, more).positions == [3]
+        assert projection(stub, hub_project, "p1").value == b"\0v"
+        assert claimed_ids(claim(stub, hub_project)) == ["o1"]
+
+
+# --- tenants ---
+
+
+def test_two_hub_projects_see_nothing_of_each_other(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    mine, other = hub_project, f"{hub_project} of others"
+    request = full_request(mine, leased(lease_stub, mine))
+    commit(journal_stub, request)
+    before = everything(journal_stub, mine)
+
+    assert everything(journal_stub, other) == ([], [], [], 0)
+    assert stream_page(journal_stub, other) == messages.ListStreamEventsResponse(done=True)
+    assert refusal_of(lambda: projection(journal_stub, other, "p1")).reason == "NOT_FOUND"
+    assert claim(journal_stub, other).messages == []
+    for call in (
+        lambda: journal_stub.ReleaseOutboxMessage(
+            messages.ReleaseOutboxMessageRequest(hub_project=other, outbox_id="o1")
+        ),
+        lambda: journal_stub.AcknowledgeOutboxMessage(
+            messages.AcknowledgeOutboxMessageRequest(hub_project=other, outbox_id="o1", claim_id="c")
+        ),
+        lambda: journal_stub.ReturnOutboxMessage(
+            messages.ReturnOutboxMessageRequest(hub_project=other, outbox_id="o1", claim_id="c")
+        ),
+    ):
+        assert refusal_of(call).reason == "NOT_FOUND"
+    # A credential of the one opens nothing in the other.
+    request.hub_project = other
+    refusal = refusal_of(lambda: commit(journal_stub, request))
+    assert (refusal.reason, refusal.metadata["cause"]) == ("STALE_LEASE", "LEASE_MISSING")
+    # Every name may be used again there, and begins at 1 again.
+    request.credential.CopyFrom(leased(lease_stub, other, secret="b1"))
+    answer = commit(journal_stub, request)
+    assert (answer.recovered, answer.revision, list(answer.positions)) == (False, 2, [1, 2])
+    assert everything(journal_stub, mine) == before
+
+
+def test_names_are_told_apart_byte_by_byte(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
+) -> None:
+    # NFC and NFD, case, and a part of a name: each is a name of its own.
+    names = ["é", "e\u0301", "E", "e", "e/f", "e%", "e_"]
+    for n, name in enumerate(names):
+        credential = leased(lease_stub, hub_project, name)
+        request = commit_request(
+            hub_project,
+            credential,
+            message_id=name,
+            stream_id=name,
+            events=[new_event(name)],
+            outbox_messages=[new_message(name, name)],
+            projections=[messages.NewProjection(projection_id=name, value=name.encode())],
+        )
+        answer = commit(journal_stub, request)
+        assert (answer.recovered, answer.revision, list(answer.positions)) == (False, 1, [n + 1])
+    for name in names:
+        assert ids(stream_events(journal_stub, hub_project, name)) == [name]
+        assert projection(journal_stub, hub_project, name).value == name.encode()
+        assert claimed_ids(claim(journal_stub, hub_project, name)) == [name]
+    listed = [each.stream_id for each in everything(journal_stub, hub_project).streams]
+    assert listed == sorted(names, key=str.encode)
