@@ -146,3 +146,8 @@ def test_only_calls_that_may_be_sent_twice_are_retried() -> None:
     retried = {method for methods in channel.IDEMPOTENT_UNARY_METHODS.values() for method in methods}
     assert "ReleaseProject" not in retried
     assert retried.isdisjoint({"PushEvents", "Heartbeat", "WatchEvents", "ExportEvents"})
+    assert {"RenewLease", "RenewMaintenance", "GetLease", "CheckLease"} <= retried
+    # Sent again without a nonce or a request id of the caller's, these would do something else.
+    assert retried.isdisjoint(
+        {"AcquireLease", "TakeoverLease", "TransferLease", "ReleaseLease", "AbortLease"}
+    )
