@@ -83,7 +83,7 @@ class MaintenanceBeat:
     def finish(self, request_id: str) -> Refusal | None:
         """Give the resource back; return why that failed, or None. Where the hub is silent it is asked again.
 
-        Also after a loss: a credential that is over changes nothing.
+        Also after a loss, but once only: a credential that is over changes nothing.
         """
         request = FinishMaintenanceRequest(
             request_id=request_id,
@@ -91,7 +91,7 @@ class MaintenanceBeat:
             credential=self._renewal.credential,
         )
         refusal = None
-        for _ in range(FINISH_ATTEMPTS_MAX):
+        for _ in range(FINISH_ATTEMPTS_MAX if self.loss is None else 1):
             try:
                 self._stub.FinishMaintenance(request, timeout=CALL_SECONDS_MAX)
                 return None

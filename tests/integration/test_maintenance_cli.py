@@ -164,7 +164,7 @@ def test_a_command_runs_while_the_resource_is_out_of_use(operator: Operator) -> 
 
 def test_without_a_command_it_lasts_until_it_is_interrupted(operator: Operator) -> None:
     resource = operator.resource
-    with operator.holding("--ttl", "1s") as hold:
+    with operator.holding("--ttl", "4s") as hold:
         begun = resource.state().maintenance
         wait_until(lambda: resource.state().maintenance.expire_time.seconds > begun.expire_time.seconds + 1)
         assert refused(resource.acquire) == "RESOURCE_UNDER_MAINTENANCE"
@@ -189,7 +189,7 @@ def test_a_signal_is_handed_on_and_the_resource_given_back_after_the_command(ope
 def test_a_command_is_stopped_when_the_maintenance_was_lost_in_a_pause(operator: Operator) -> None:
     resource = operator.resource
     script = "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    with operator.holding("--ttl", "1s", "--", "sh", "-c", script) as hold:
+    with operator.holding("--ttl", "2s", "--", "sh", "-c", script) as hold:
         assert hold.stdout is not None
         assert hold.stdout.readline() == "ready\n"
         hold.send_signal(signal.SIGSTOP)
@@ -221,6 +221,25 @@ def test_a_hold_goes_on_through_a_restart_of_the_hub(tmp_path: Path) -> None:
             assert hold.returncode == 0
     finally:
         hub.stop()
+
+
+def test_a_command_is_stopped_when_the_hub_stays_away_for_too_long(tmp_path: Path) -> None:
+    hub = HubProcess(tmp_path / "hub.db")
+    script = "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    try:
+        with grpc.insecure_channel(hub.address) as channel:
+            resource = Resource(LeaseServiceStub(channel), "db")
+            operator = Operator(hub.address, resource, folder=tmp_path / "state")
+            with operator.holding("--ttl", "2s", "--", "sh", "-c", script) as hold:
+                assert hold.stdout is not None
+                assert hold.stdout.readline() == "ready\n"
+                hub.kill()
+                out, said = hold.communicate(timeout=SECONDS_MAX)
+    finally:
+        hub.kill()
+    assert (out, hold.returncode) == ("told\n", 1)
+    assert "the maintenance of db was lost" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
