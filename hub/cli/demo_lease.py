@@ -44,7 +44,7 @@ class FencedLease:
         return [
             Check("lease of a worker paused with SIGSTOP / of the next", taken, is_taken),
             Check(
-                f"the paused worker's late write with token {self.first_token}",
+                "the paused worker's late write with its old token",
                 f"{late} and {noticed}; the table has token {token} of the {writer}",
                 is_fenced and is_kept,
             ),
