@@ -6,7 +6,7 @@ is sent twice by the channel.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -42,7 +42,8 @@ CHANNEL_OPTIONS: Final = (
 REFUSALS: Final = frozenset({*Reason, "LIMIT_REACHED", "IDEMPOTENCY_CONFLICT"})
 """What is surely a refusal, which changes nothing. Everything else that is no answer is unknown."""
 
-Response = TypeVar("Response")
+REACHABLE_SECONDS_MAX: Final = 5.0
+"""After a call that found no hub, how long to wait for one before the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +357,17 @@ class LeaseCalls:
             )
         )
 
+    def _wait_until_reachable(self) -> None:
+        """Return once a hub can be called, or after a while; this is no part of what is recorded."""
+        try:
+            self._hub_stub.GetHubInfo(GetHubInfoRequest(), timeout=REACHABLE_SECONDS_MAX, wait_for_ready=True)
+        except grpc.RpcError:
+            pass  # whoever calls now is not answered, which is recorded
+
     def _add(self, operation: Operation) -> Operation:
         self._recorder.add(operation)
+        if operation.reason == grpc.StatusCode.UNAVAILABLE.name:
+            self._wait_until_reachable()
         return operation
 
 

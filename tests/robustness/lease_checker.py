@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tests.robustness.lease_history import Call, History, Operation, Outcome, Reason
-from tests.robustness.lease_model import step
+from tests.robustness.lease_model import READS, step, told_now
 from tests.robustness.lease_promises import (
     check_hub_time,
     check_old_tokens,
@@ -22,9 +22,8 @@ from tests.robustness.lease_promises import (
 from tests.robustness.lease_requests import Merged, as_one_operation_each
 from tests.robustness.lease_state import State
 from tests.robustness.lease_times import Times
-from tests.robustness.linearizability import STEPS_MAX, Interval, Search
+from tests.robustness.linearizability import STEPS_MAX, Interval, Rising, Search
 
-CHANGES_NOTHING: Final = frozenset({Call.CHECK, Call.STATE, Call.HUB_TIME})
 GIVEN_BACK: Final = frozenset({Call.ACQUIRE, Call.TAKEOVER, Call.BEGIN_MAINTENANCE})
 LEASE_REASONS: Final = frozenset(Reason)
 WAIT_NANOS_MIN: Final = 50_000_000
@@ -63,6 +62,7 @@ def check_history(history: History, *, must_reach: Iterable[str] = ()) -> Verdic
         operations = [each for each in history.operations if each.resource == resource]
         merged = as_one_operation_each(operations, times)
         verdict.add("request id", merged.faults)
+        verdict.counts["unknown that took effect"] += merged.done_unheard_count
         verdict.add("two tenures at once", check_tenures(merged.operations))
         verdict.add("token or epoch fell", check_tokens(merged.operations))
         verdict.add("success under an old token", check_old_tokens(merged.operations))
@@ -76,11 +76,13 @@ def check_history(history: History, *, must_reach: Iterable[str] = ()) -> Verdic
 def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verdict: Verdict) -> None:
     """Look for an order of one resource's operations that the rules allow."""
     resource = raw[0].resource
-    operations = [each for each in merged.operations if _is_told_by_rules(each)]
-    last_nanos = [merged.last_nanos[each.number] for each in operations]
-    given_back = _given_back(raw)
-    operations += given_back
-    last_nanos += [times.last_nanos(each) for each in given_back]
+    timed = [
+        *((each, merged.last_nanos[each.number]) for each in merged.operations if _is_told_by_rules(each)),
+        *((each, times.last_nanos(each)) for each in _given_back(raw)),
+    ]
+    # What was sent when no hub was there, and had failed before one was, did nothing.
+    timed = [(each, last) for each, last in timed if last >= each.invoke_nanos]
+    operations, last_nanos = [each for each, _ in timed], [last for _, last in timed]
     bounds = [times.bounds(each) for each in operations]
     excuses = _excuses(operations, last_nanos)
     told_tokens = {each.answer.token for each in operations if _is_first_told(each)}
@@ -100,6 +102,16 @@ def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verd
         ],
         next_states,
         lambda number: operations[number].return_nanos,
+        (
+            Rising(lambda state: state.token, [each.answer.token for each in operations]),
+            Rising(
+                lambda state: state.now_low,
+                [
+                    None if each.call in READS else told_now(each) or bound.high
+                    for each, bound in zip(operations, bounds, strict=True)
+                ],
+            ),
+        ),
     )
     search.run(State())
     verdict.steps += search.steps
@@ -114,7 +126,7 @@ def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verd
 def _is_told_by_rules(operation: Operation) -> bool:
     """Tell whether the rules of a resource say anything of an operation that ended so."""
     if operation.outcome == Outcome.UNKNOWN:
-        return operation.call not in CHANGES_NOTHING
+        return operation.call not in READS
     return operation.outcome == Outcome.OK or operation.reason in LEASE_REASONS
 
 

@@ -120,8 +120,10 @@ class Operation:
 class Happening(StrEnum):
     """What was done to the hub."""
 
+    STARTING = "starting"
+    """It is not alive yet, and will be."""
     STARTED = "started"
-    """It takes calls since about now, and took none of this life before."""
+    """It takes calls."""
     ENDED = "ended"
     """It is dead since before now."""
     PAUSED = "paused"

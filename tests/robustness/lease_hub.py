@@ -52,12 +52,12 @@ class LeaseHub:
     def start(self) -> None:
         """Start it; from the second life on it has the address of the first."""
         is_first = self.address.endswith(":0")
-        address = self._program.start().split()[2]
         if is_first:
-            self.address = address
+            self.address = self._program.start().split()[2]
             self._program.stop()
             self._program = self._with_address()
-            self._program.start()
+        self._recorder.note(Happening.STARTING)
+        self._program.start()
         self._recorder.note(Happening.STARTED)
 
     def kill(self) -> None:

@@ -13,16 +13,23 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tests.robustness.lease_calls import Credential, LeaseCalls
-from tests.robustness.lease_history import Arguments, Call, Operation, Outcome, Recorder
+from tests.robustness.lease_history import Arguments, Call, Operation, Outcome, Recorder, client_nanos
 
 SECOND: Final = 1_000_000_000
 MILLISECOND: Final = 1_000_000
 TTLS: Final = (SECOND, SECOND, 1300 * MILLISECOND, 2 * SECOND)
 """Short, so that leases expire while the clients look; 1 s is the least that is granted."""
-DEADLINES: Final = (0.4, 1.0, 3.0)
+DEADLINES: Final = (0.008, 0.4, 1.0, 1.0, 3.0, 3.0)
+"""In seconds; the first is about as long as the hub's disk takes, so that answers are missed."""
 FORMER_MAX: Final = 6
 """How many lost credentials a client remembers and tries again."""
+EDGE_NANOS: Final = 40 * MILLISECOND
+RESOURCE_CHANCES: Final = (6, 6, 4, 1)
+"""How often each resource is wanted; the last so seldom that an expired lease lies there for a while."""
+WAITED_FOR: Final = 2
+"""For so many of the resources clients wait; the others can be taken over by whoever comes."""
 REPEATS_MAX: Final = 8
+RECONNECT_SECONDS_MAX: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -52,7 +59,7 @@ class Surroundings:
     clients: Sequence[str]
     handed: Handed
     is_ending: threading.Event
-    pause_seconds_max: float = 0.06
+    pause_seconds_max: float = 0.04
     """Between two calls of a client, at most so long."""
 
 
@@ -67,41 +74,50 @@ class LeaseClient(threading.Thread):
         self._held: dict[str, Credential] = {}
         self._former: list[Credential] = []
         self._highest: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
         self.has_ended_well = False
 
     def run(self) -> None:
-        actions: list[tuple[Callable[[str], object], int]] = [
+        as_holder: list[tuple[Callable[[str], object], int]] = [
+            (self._renew, 24),
+            (self._renew_at_the_edge, 4),
+            (self._release, 12),
+            (self._transfer, 6),
+            (self._finish_maintenance, 40),
+            (self._acquire_again, 5),
+            (self._begin_a_new_life, 5),
+            (self._renew_with_guessed_nonce, 3),
+        ]
+        as_anybody: list[tuple[Callable[[str], object], int]] = [
             (self._acquire, 10),
-            (self._wait, 9),
-            (self._takeover, 8),
-            (self._renew, 14),
+            (self._wait, 10),
+            (self._takeover, 10),
             (self._renew_former, 4),
-            (self._renew_with_guessed_nonce, 2),
-            (self._release, 7),
             (self._release_former, 3),
-            (self._acquire_again, 3),
-            (self._begin_a_new_life, 3),
-            (self._transfer, 4),
             (self._abort, 3),
             (self._check, 4),
             (self._begin_maintenance, 1),
-            (self._finish_maintenance, 5),
             (self._read, 4),
         ]
-        chances = [chance for _, chance in actions]
         try:
             while not self._all.is_ending.is_set():
-                handed = self._all.handed.take(self.name)
-                if handed is not None:
-                    self._acquire(handed)
-                    continue
-                ((action, _),) = self._rng.choices(actions, chances)
-                self._calls.seconds_max = self._rng.choice(DEADLINES)
-                action(self._rng.choice(self._all.resources))
+                is_holder = self._held and self._rng.random() < 0.75
+                self._act(as_holder if is_holder else as_anybody)
                 time.sleep(self._rng.uniform(0, self._all.pause_seconds_max))
             self.has_ended_well = True
         finally:
             self._calls.close()
+
+    def _act(self, actions: Sequence[tuple[Callable[[str], object], int]]) -> None:
+        """Do one thing at random, about a lease that it has or about any."""
+        self._calls.seconds_max = self._rng.choice(DEADLINES)
+        handed = self._all.handed.take(self.name)
+        if handed is not None:
+            self._acquire(handed)
+            return
+        ((action, _),) = self._rng.choices(actions, [chance for _, chance in actions])
+        (resource,) = self._rng.choices(self._all.resources, RESOURCE_CHANCES)
+        action(resource)
 
     # --- tenures that are opened ---
 
@@ -109,6 +125,8 @@ class LeaseClient(threading.Thread):
         self._repeated(lambda asked: self._calls.acquire(resource, asked), self._fresh())
 
     def _wait(self, resource: str) -> None:
+        if resource in self._all.resources[WAITED_FOR:]:
+            return
         wait_nanos = self._rng.randrange(200 * MILLISECOND, 2500 * MILLISECOND)
         asked = replace(self._fresh(), wait_nanos=wait_nanos)
         self._repeated(lambda asked: self._calls.acquire(resource, asked), asked)
@@ -129,6 +147,8 @@ class LeaseClient(threading.Thread):
             self._acquire(resource)
 
     def _begin_maintenance(self, resource: str) -> None:
+        if self._rng.random() < 0.7:
+            return
         asked = self._fresh()
         if self._repeated(lambda asked: self._calls.begin_maintenance(resource, asked), asked):
             self._pause()
@@ -148,6 +168,15 @@ class LeaseClient(threading.Thread):
         ttl_nanos = self._rng.choice((0, *TTLS))
         renew = self._calls.renew_maintenance if held.is_maintenance else self._calls.renew
         self._learn(renew(held, ttl_nanos=ttl_nanos))
+
+    def _renew_at_the_edge(self, resource: str) -> None:
+        """Renew when the lease is about to expire, or just has."""
+        held = self._held.get(resource) or self._any_held()
+        if held is None or held.is_maintenance:
+            return
+        until_nanos = self._ends.get(held.resource, 0) + self._rng.randrange(-EDGE_NANOS, EDGE_NANOS)
+        time.sleep(min(max(0, until_nanos - client_nanos()), max(TTLS)) / SECOND)
+        self._learn(self._calls.renew(held))
 
     def _renew_former(self, _resource: str) -> None:
         if self._former:
@@ -257,6 +286,8 @@ class LeaseClient(threading.Thread):
             held = self._held.get(resource)
             if held is not None and held.token == asked.token:
                 self._forget(held)
+        if operation.outcome == Outcome.OK and answer.ttl_nanos is not None and asked.nonce:
+            self._ends[resource] = operation.invoke_nanos + answer.ttl_nanos
         if operation.outcome != Outcome.OK or not asked.nonce or answer.token is None or asked.token:
             return
         if resource in self._held:

@@ -1,10 +1,14 @@
 """Which states of a resource can follow an operation that ended as it did."""
 
 from dataclasses import replace
+from typing import Final
 
 from tests.robustness.lease_history import Answer, Call, Operation, Outcome
 from tests.robustness.lease_rules import Possible, possibilities
 from tests.robustness.lease_state import FOREVER, Span, State, Tenure
+
+READS: Final = frozenset({Call.CHECK, Call.STATE, Call.HUB_TIME})
+"""Calls that change nothing and are not ordered with those that do by the hub."""
 
 
 def step(state: State, operation: Operation, *, bounds: Span, excuses: frozenset[str]) -> tuple[State, ...]:
@@ -24,6 +28,9 @@ def step(state: State, operation: Operation, *, bounds: Span, excuses: frozenset
     found: list[State] = []
     for possible in possibilities(state, operation, now=now):
         after = _after(state, operation, possible=possible)
+        if after is not None and operation.call in READS:
+            # A read sees what was committed, at a time that a change under way may not have had yet.
+            after = replace(after, now_low=state.now_low)
         if after is not None and after not in found:
             found.append(after)
     return tuple(found)

@@ -16,6 +16,8 @@ class Merged:
     last_nanos: dict[int, int] = field(default_factory=dict)
     """By number, until when each operation may have taken effect."""
     faults: list[str] = field(default_factory=list)
+    done_unheard_count: int = 0
+    """How many calls were not answered of which a repetition told that they had taken effect."""
 
 
 def as_one_operation_each(operations: Sequence[Operation], times: Times) -> Merged:
@@ -59,6 +61,7 @@ def _merge(merged: Merged, group: Sequence[Operation], *, times: Times) -> None:
         last_nanos = max(times.last_nanos(operation) for operation in unknown)
         _add(merged, whole, min(told.return_nanos, last_nanos))
         _compare(merged, told, replays=replays)
+        merged.done_unheard_count += 1
     elif replays:
         merged.faults.append(f"replayed what nobody did: {_name(replays[0])}")
         return

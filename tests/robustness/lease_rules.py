@@ -179,7 +179,7 @@ def _begin_maintenance(state: State, arguments: Arguments, *, now: Span) -> Iter
     begun = replace(arguments, ttl_nanos=ttl_nanos)
     if tenure is None or tenure.has_ended or not tenure.is_maintenance:
         # Whether a lease still lives or not: it ends here.
-        yield _opened(replace(state, epoch=state.epoch + 1), begun, now=now, is_maintenance=True)
+        yield _opened(state, begun, now=now, is_maintenance=True)
         return
     live, expired = assume_live(state, now), assume_expired(state, now)
     if live is not None and tenure.is_holder(arguments) and tenure.nonce == arguments.nonce:
@@ -187,8 +187,7 @@ def _begin_maintenance(state: State, arguments: Arguments, *, now: Span) -> Iter
     elif live is not None:
         yield Possible(Reason.UNDER_MAINTENANCE, *live)
     if expired is not None:
-        raised = replace(expired[0], epoch=state.epoch + 1)
-        yield _opened(raised, begun, now=expired[1], is_maintenance=True)
+        yield _opened(expired[0], begun, now=expired[1], is_maintenance=True)
 
 
 def _read(state: State, answer: Answer, *, now: Span) -> Iterator[Possible]:
@@ -260,10 +259,10 @@ def _opened(state: State, arguments: Arguments, *, now: Span, is_maintenance: bo
     if arguments.nonce in nonces:
         return Possible(Reason.SUPERSEDED, state, now)
     ttl_nanos = granted_ttl(arguments.ttl_nanos, otherwise=LEASE_TTL_DEFAULT)
-    token = state.token + 1
+    token, epoch = state.token + 1, state.epoch + is_maintenance
     tenure = Tenure(
         token=token,
-        epoch=state.epoch,
+        epoch=epoch,
         runtime_id=arguments.runtime_id,
         holder_id=arguments.holder_id,
         nonce=arguments.nonce,
@@ -273,7 +272,9 @@ def _opened(state: State, arguments: Arguments, *, now: Span, is_maintenance: bo
         is_maintenance=is_maintenance,
     )
     fence = token if is_maintenance else state.fence
-    return Possible("", replace(state, token=token, fence=fence, tenure=tenure, ended_nonces=nonces), now)
+    return Possible(
+        "", replace(state, token=token, epoch=epoch, fence=fence, tenure=tenure, ended_nonces=nonces), now
+    )
 
 
 def _renewed(state: State, ttl_nanos: int, *, now: Span) -> State:

@@ -18,8 +18,10 @@ from tests.robustness.lease_state import FOREVER, Span
 class Life:
     """One start of the hub, as moments of the clients' clock."""
 
+    starting_nanos: int
+    """It was not alive before."""
     started_nanos: int
-    """It took calls from here on at the latest; what it answered to later calls is its own."""
+    """It took calls from here on at the latest."""
     ended_nanos: int
     """It was dead here."""
 
@@ -29,7 +31,7 @@ class Times:
 
     def __init__(self, history: History) -> None:
         self.lives = _lives(history.faults)
-        self._ends = [life.ended_nanos for life in self.lives]
+        self._starts = [life.starting_nanos for life in self.lives]
         told = [
             (operation, now) for operation in history.operations if (now := told_now(operation)) is not None
         ]
@@ -47,8 +49,9 @@ class Times:
         """
         if operation.outcome != Outcome.UNKNOWN:
             return operation.return_nanos
-        place = bisect_left(self._ends, operation.return_nanos)
-        return self._ends[place] if place < len(self._ends) else FOREVER
+        # The last life that began before the call had failed.
+        place = bisect_right(self._starts, operation.return_nanos) - 1
+        return self.lives[max(0, place)].ended_nanos
 
     def bounds(self, operation: Operation) -> Span:
         """Return between which moments of hub time an operation was, from what others were told."""
@@ -68,12 +71,16 @@ class Times:
 
 
 def _lives(faults: Sequence[Fault]) -> list[Life]:
+    """Return the lives in their order; a history that begins with a running hub has one more before."""
     lives: list[Life] = []
-    started_nanos = 0
+    starting_nanos = started_nanos = 0
+    is_alive = True
     for fault in faults:
-        if fault.happening == Happening.STARTED:
+        if fault.happening == Happening.STARTING:
+            starting_nanos, started_nanos, is_alive = fault.at_nanos, FOREVER, True
+        elif fault.happening == Happening.STARTED:
             started_nanos = fault.at_nanos
-        elif fault.happening == Happening.ENDED:
-            lives.append(Life(started_nanos, fault.at_nanos))
-            started_nanos = FOREVER
-    return [*lives, Life(started_nanos, FOREVER)]
+        elif fault.happening == Happening.ENDED and is_alive:
+            lives.append(Life(starting_nanos, started_nanos, fault.at_nanos))
+            is_alive = False
+    return [*lives, Life(starting_nanos, started_nanos, FOREVER)] if is_alive else lives

@@ -6,11 +6,13 @@ have taken effect at any moment from its send until ``last_nanos``, or never.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, Generic, TypeVar
 
 State = TypeVar("State")
-STEPS_MAX: Final = 2_000_000
+STEPS_MAX: Final = 300_000
 """After so many tries it is not decided, which is a fault too: the history was made too hard to check."""
+UNBOUNDED: Final = 2**80
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,15 @@ class Interval:
     is_optional: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Rising(Generic[State]):
+    """A number of the state that never falls, and what operations were told of it at the most."""
+
+    of_state: Callable[[State], int]
+    told: Sequence[int | None]
+    """By operation; None where it tells nothing."""
+
+
 @dataclass(slots=True)
 class Search(Generic[State]):
     """One search; ``path`` is what it found, or the longest beginning that it could explain."""
@@ -31,6 +42,8 @@ class Search(Generic[State]):
     """What may follow when the operation of this number takes effect now."""
     order: Callable[[int], int]
     """Which operations to try first."""
+    rising: Sequence[Rising[State]] = ()
+    """So that a way on which something required can never follow is not gone to its end."""
     path: list[tuple[int, State]] = field(default_factory=list)
     is_found: bool = False
     steps: int = 0
@@ -38,14 +51,19 @@ class Search(Generic[State]):
     """Operations that could not follow the longest beginning, though one of them must."""
     _required: list[int] = field(default_factory=list)
     _optional: list[int] = field(default_factory=list)
+    _required_bits: int = 0
+    _lowest: list[list[int]] = field(default_factory=list)
+    """For each rising number: the least that is told by the required operations from a place on."""
 
     def run(self, start: State) -> None:
         """Search; ``is_found`` tells the result, ``steps`` beyond ``STEPS_MAX`` that there is none."""
         numbers = sorted(range(len(self.intervals)), key=lambda number: self.intervals[number].first_nanos)
         self._required = [number for number in numbers if not self.intervals[number].is_optional]
         self._optional = [number for number in numbers if self.intervals[number].is_optional]
+        self._required_bits = sum(1 << number for number in self._required)
+        self._lowest = [self._lowest_from_each_place(rising) for rising in self.rising]
         path: list[tuple[int, State]] = []
-        seen: set[tuple[int, State]] = set()
+        seen: dict[tuple[int, State], list[int]] = {}
         node = _Node(start, done=0, first_open=0, latest_first=0, done_count=0)
         self.is_found = not self._required
         branches = [] if self.is_found else [self._branches(node)]
@@ -53,9 +71,11 @@ class Search(Generic[State]):
             if node_after := next(branches[-1], None):
                 number, after = node_after
                 self.steps += 1
-                if (after.done, after.state) in seen:
+                # Who is here with fewer of the optional ones spent can do all that this one can.
+                spent = seen.setdefault((after.done & self._required_bits, after.state), [])
+                if any(other & ~after.done == 0 for other in spent):
                     continue
-                seen.add((after.done, after.state))
+                spent.append(after.done)
                 path.append((number, after.state))
                 if len(path) > len(self.path):
                     self.path, self.stuck = list(path), tuple(self._candidates(after))
@@ -75,7 +95,9 @@ class Search(Generic[State]):
         for number in self._candidates(node):
             states = self.next_states(node.state, number)
             for state in states:
-                yield number, self._after(node, number, state=state)
+                after = self._after(node, number, state=state)
+                if not self._is_too_far(after):
+                    yield number, after
             # What explains itself here and changes nothing may as well come here: nothing else is tried.
             if list(states) == [node.state] and self._hinders_nothing(node, number):
                 return
@@ -100,6 +122,23 @@ class Search(Generic[State]):
             if not node.done >> number & 1 and interval.last_nanos >= node.latest_first:
                 found.append(number)
         return found
+
+    def _lowest_from_each_place(self, rising: Rising[State]) -> list[int]:
+        told = (rising.told[number] for number in reversed(self._required))
+        numbers = [UNBOUNDED if number is None else number for number in told]
+        return [UNBOUNDED, *accumulate(numbers, min)][::-1]
+
+    def _is_too_far(self, node: "_Node[State]") -> bool:
+        """Tell whether something required was told less than what is reached already."""
+        for rising, lowest in zip(self.rising, self._lowest, strict=True):
+            reached, place = rising.of_state(node.state), node.first_open
+            while lowest[place] < reached:
+                number = self._required[place]
+                told = rising.told[number]
+                if told is not None and told < reached and not node.done >> number & 1:
+                    return True
+                place += 1
+        return False
 
     def _hinders_nothing(self, node: "_Node[State]", number: int) -> bool:
         """Tell whether what can come before this operation could come after it just as well."""

@@ -44,6 +44,8 @@ def a_maintenance_fences(script: Script) -> None:
     script.refuse(Call.TAKEOVER, "b", 260, reason="LEASE_MISSING")
     script.grant(Call.ACQUIRE, "b", 290, token=3, epoch=1)
     script.refuse(Call.FINISH_MAINTENANCE, "a", 320, reason="LEASE_FENCED", token=1)
+    script.refuse(Call.BEGIN_MAINTENANCE, "m", 350, reason="LEASE_SUPERSEDED")
+    script.grant(Call.RENEW, "b", 380, token=3, epoch=1, since=290)
 
 
 def a_lease_is_handed_on_and_aborted(script: Script) -> None:
@@ -252,10 +254,21 @@ def an_unknown_call_takes_effect_before_its_send(script: Script) -> None:
 def a_dead_hub_takes_a_call(script: Script) -> None:
     script.refuse(Call.ACQUIRE, "a", 10, reason="unknown")
     script.fault(Happening.ENDED, 20)
-    script.fault(Happening.STARTED, 30)
+    script.fault(Happening.STARTING, 30)
+    script.fault(Happening.STARTED, 35)
     script.grant(Call.ACQUIRE, "b", 40, token=1)
     script.end(Call.RELEASE, "b", 50, token=1)
     script.grant(Call.ACQUIRE, "c", 90, token=3)
+
+
+def what_no_hub_heard_takes_effect(script: Script) -> None:
+    script.fault(Happening.STARTING, 1)
+    script.fault(Happening.STARTED, 2)
+    script.fault(Happening.ENDED, 5)
+    script.refuse(Call.ACQUIRE, "a", 20, reason="unknown")
+    script.fault(Happening.STARTING, 30)
+    script.fault(Happening.STARTED, 35)
+    script.held("b", 50, by="a", until=40 + TTL)
 
 
 def a_request_is_done_twice(script: Script) -> None:
@@ -271,7 +284,7 @@ def a_replay_tells_something_else(script: Script) -> None:
 def hub_time_runs_back(script: Script) -> None:
     script.add(Call.HUB_TIME, "c", 100, answer=Answer(hub_nanos=hub_nanos(100)))
     script.fault(Happening.ENDED, 110)
-    script.fault(Happening.STARTED, 120)
+    script.fault(Happening.STARTING, 120)
     script.add(Call.HUB_TIME, "c", 200, answer=Answer(hub_nanos=hub_nanos(99)))
 
 
@@ -318,6 +331,7 @@ BAD: Final[list[tuple[Story, set[str]]]] = [
     (an_unknown_call_takes_effect_twice, {ORDER}),
     (an_unknown_call_takes_effect_before_its_send, {ORDER}),
     (a_dead_hub_takes_a_call, {ORDER}),
+    (what_no_hub_heard_takes_effect, {ORDER}),
     (a_request_is_done_twice, {"request id"}),
     (a_replay_tells_something_else, {"request id"}),
     (hub_time_runs_back, {"hub time"}),
