@@ -148,6 +148,18 @@ def test_a_credential_of_another_resource_is_refused(operator: Operator, tmp_pat
     assert not operator.resource.is_under_maintenance()
 
 
+def test_a_begin_without_an_answer_goes_on_when_it_is_given_again(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "credential.json"
+    told = operator.types("begin", "--credential", str(file), "--hub", "127.0.0.1:1")
+    assert (told.code, told.out) == (1, "")
+    assert "Give the same command again" in told.error
+    asked = json.loads(file.read_text())
+    assert operator.types("begin", "--credential", str(file)).code == 0
+    begun = json.loads(file.read_text())
+    assert begun == {**asked, "fencing_token": 1}
+    assert operator.types("finish", "--credential", str(file)).code == 0
+
+
 def test_a_command_runs_while_the_resource_is_out_of_use(operator: Operator) -> None:
     resource = operator.resource
     token = resource.acquire().lease.fencing_token + 1
