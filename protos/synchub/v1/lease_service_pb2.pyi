@@ -488,7 +488,7 @@ class RenewLeasesRequest(_message.Message):
     """The tenant; the same on the whole stream."""
     @_builtins.property
     def renewals(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseRenewal]:
-        """The leases, at most 1,000."""
+        """The leases, 1 to 1,000; an answer always has results, so what has none is news."""
 
     def __init__(
         self,
