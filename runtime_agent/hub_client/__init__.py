@@ -3,6 +3,13 @@
 For programs: ``client.py`` (blocking) and ``async_client.py``; ``stored_values.py`` is what they answer,
 ``errors.py`` what they raise.
 
+Their leases: ``lease.py`` and ``async_lease.py``; on top of them ``turn_lease.py``, ``process_lease.py``
+and ``maintenance.py``, on resources named by ``lease_names.py``. What they have in common: ``held.py`` is
+what each shows; ``lease_core.py`` with ``lease_kinds.py`` and ``lease_pair.py`` says what to send, as steps
+that ``lease_steps.py`` does blocking or awaiting, on the connection of ``lease_channel.py``;
+``lease_keeper.py`` is the thread that renews, by the rules of ``core/lease.py``. ``lease_methods.py`` and
+``async_lease_methods.py`` are the clients' calls, ``lease_maker.py`` puts a lease together.
+
 For the agent: ``link.py`` connects again and again and runs one ``push_session.py`` after the other,
 which reconciles (``reconcile_queue.py``, ``reconciler.py``) and then pushes what ``core/push.py`` says;
 ``presence.py`` sends heartbeats on a connection of its own; ``hub_calls.py`` is all of gRPC that they

@@ -133,7 +133,8 @@ class LeaseChannel:
             yield connection.stubs
         except grpc.RpcError as error:
             refusal = refusal_from_error(error)
-            if refusal.is_connection_loss:
+            if refusal.is_connection_loss or refusal.code is grpc.StatusCode.UNAVAILABLE:
+                # Also where a hub says that it stops: there may be another one.
                 self._retire(connection)
             raise self._error(refusal) from error
         except (grpc.FutureCancelledError, ValueError) as error:

@@ -35,7 +35,7 @@ from runtime_agent.core.lease import (
 from runtime_agent.core.lease_errors import LeaseGrantLate, LeaseLost, LeaseNotHeld
 from runtime_agent.hub_client import lease_codec as codec
 from runtime_agent.hub_client.errors import HubCallError
-from runtime_agent.hub_client.lease_channel import Call, LeaseChannel, unary
+from runtime_agent.hub_client.lease_channel import Call, ClientClosed, LeaseChannel, unary
 from runtime_agent.hub_client.lease_keeper import Keeper, LeaseSurroundings
 from runtime_agent.hub_client.lease_steps import Pause, Steps, ask
 from runtime_agent.hub_client.lease_values import (
@@ -225,16 +225,19 @@ class TenureCore:
         Raises: HubCallError, the last one.
         """
         over_at = self._clock() + seconds_max
+        left_seconds = seconds_max
         backoff = self._backoff()
         while True:
             try:
-                answer = yield call(min(UNARY_SECONDS_MAX, max(0.0, over_at - self._clock())))
+                answer = yield call(min(UNARY_SECONDS_MAX, left_seconds))
             except HubCallError as error:
                 wait_seconds = backoff.next_wait_seconds()
-                is_hopeless = not is_worth_repeating(error.reason, error.refusal.code.name)
-                if is_hopeless or self._clock() + wait_seconds >= over_at:
+                if not _may_repeat(error):
                     raise
                 yield Pause(wait_seconds)
+                left_seconds = over_at - self._clock()
+                if left_seconds <= 0:
+                    raise
             else:
                 assert answer is not None
                 return answer
@@ -295,6 +298,8 @@ class TenureCore:
 
     def _after_refusal(self, error: HubCallError, asking: Asking) -> Steps[Asking]:
         """Wait as long as is due and return how to ask again; raises where that makes no sense."""
+        if isinstance(error, ClientClosed):
+            raise error
         match decide_opening_refusal(error.reason, error.refusal.code.name):
             case OpeningAction.REPEAT:
                 yield Pause(asking.backoff.next_wait_seconds())
@@ -341,7 +346,7 @@ class TenureCore:
                 channel.call(kind.renew_call(credential, timeout_seconds=timeout_seconds))
             )
 
-        self._keeper = Keeper(
+        keeper = Keeper(
             opened,
             grant,
             timing=RenewalTiming(
@@ -354,11 +359,17 @@ class TenureCore:
             on_lost=self._tell_lost,
             surroundings=self.place.surroundings,
         )
-        self._keeper.start()
+        keeper.start()
+        self._keeper = keeper
 
     def _tell_lost(self, lost: LeaseLost) -> None:
         if self.on_lost is not None:
             self.on_lost(lost)
+
+
+def _may_repeat(error: HubCallError) -> bool:
+    is_closed = isinstance(error, ClientClosed)
+    return not is_closed and is_worth_repeating(error.reason, error.refusal.code.name)
 
 
 def _ask_for_info(timeout_seconds: float) -> Call:

@@ -18,6 +18,7 @@ from runtime_agent.core.lease_errors import (
 )
 from runtime_agent.hub_client.client import HubClient
 from runtime_agent.hub_client.errors import HubCallError
+from runtime_agent.hub_client.lease_channel import ClientClosed
 from runtime_agent.hub_client.lease_values import LeaseState
 from tests.contract.holding import Holding, InBackground, JumpingClock, Losses, until
 
@@ -272,6 +273,17 @@ def test_a_client_that_is_closed_loses_what_it_holds(grpc_addr: str, hub_project
         client.lease("r", ttl_seconds=1.5, on_lost=losses).acquire()
     until(lambda: len(losses.told) == 1)
     assert losses.told[0].reason is LossReason.CLIENT_CLOSED
+
+
+def test_a_client_that_is_closed_acquires_nothing_and_says_so_at_once(
+    grpc_addr: str, hub_project: str
+) -> None:
+    with HubClient.connect(grpc_addr, hub_project=hub_project) as client:
+        lease = client.lease("r")
+    begun = time.monotonic()
+    with pytest.raises(ClientClosed):
+        lease.acquire()
+    assert time.monotonic() - begun < 5
 
 
 # --- grants that come too late ---
