@@ -83,7 +83,7 @@ def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verd
     # What was sent when no hub was there, and had failed before one was, did nothing.
     timed = [(each, last) for each, last in timed if last >= each.invoke_nanos]
     operations, last_nanos = [each for each, _ in timed], [last for _, last in timed]
-    bounds = [times.bounds(each) for each in operations]
+    bounds = [times.bounds(each, last) for each, last in timed]
     excuses = _excuses(operations, last_nanos)
     told_tokens = {each.answer.token for each in operations if _is_first_told(each)}
 

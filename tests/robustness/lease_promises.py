@@ -55,7 +55,7 @@ def check_hub_time(operations: Iterable[Operation], times: Times) -> Found:
         now = told_now(operation)
         if now is None:
             continue
-        bounds = times.bounds(operation)
+        bounds = times.bounds(operation, operation.return_nanos)
         if not bounds.low <= now <= bounds.high:
             yield f"{name_of(operation)} at {now}, not within {bounds.low} and {bounds.high}"
         life = times.life_of(operation)

@@ -53,10 +53,13 @@ class Times:
         place = bisect_right(self._starts, operation.return_nanos) - 1
         return self.lives[max(0, place)].ended_nanos
 
-    def bounds(self, operation: Operation) -> Span:
-        """Return between which moments of hub time an operation was, from what others were told."""
+    def bounds(self, operation: Operation, last_nanos: int) -> Span:
+        """Return between which moments of hub time an operation was, from what others were told.
+
+        ``last_nanos``: until when it may have taken effect.
+        """
         before = bisect_left(self._returns, operation.invoke_nanos)
-        after = bisect_right(self._invokes, self.last_nanos(operation))
+        after = bisect_right(self._invokes, last_nanos)
         low = self._lows[before - 1] if before else 0
         high = self._highs[after] if after < len(self._highs) else FOREVER
         # Where they contradict each other, hub time ran back, which is a fault of its own.

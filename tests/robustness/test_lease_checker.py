@@ -99,6 +99,16 @@ def a_request_is_repeated(script: Script) -> None:
     script.held("c", 300, by="a", until=20 + TTL)
 
 
+def a_request_is_repeated_to_the_next_hub(script: Script) -> None:
+    script.refuse(Call.ACQUIRE, "a", 10, reason="unknown", request_id="q")
+    script.fault(Happening.ENDED, 20)
+    script.fault(Happening.STARTING, 30)
+    script.fault(Happening.STARTED, 35)
+    script.add(Call.HUB_TIME, "c", 50, answer=Answer(hub_nanos=hub_nanos(50)))
+    script.refuse(Call.ACQUIRE, "a", 90, reason="unknown", request_id="q")
+    script.held("b", 150, by="a", until=100 + TTL)
+
+
 def waiters_come_in_order(script: Script) -> None:
     script.grant(Call.ACQUIRE, "a", 10, token=1)
     script.grant(Call.ACQUIRE, "b", 1000, token=2, wait=5000, sent=100)
@@ -117,6 +127,7 @@ GOOD: Final[list[Story]] = [
     what_is_unknown_happened_long_after,
     an_undelivered_grant_is_given_back,
     a_request_is_repeated,
+    a_request_is_repeated_to_the_next_hub,
     waiters_come_in_order,
 ]
 
