@@ -1,7 +1,6 @@
-"""The journal as it is stored and read, its bounds at their edges, and what the schema alone refuses."""
+"""The journal as it is stored and read, and its ranges and bounds at their edges."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -9,8 +8,6 @@ import pytest
 
 from hub.core.journal import (
     COMMIT_HASH_VERSION,
-    Accepted,
-    Commit,
     CommitResult,
     JournalEventId,
     MessageId,
@@ -19,16 +16,14 @@ from hub.core.journal import (
     StreamHead,
     StreamId,
     commit_hash,
-    decide_commit,
 )
 from hub.core.journal_selection import JournalEvent, JournalStream, Projection
-from hub.core.lease import Claim, Floor, Resource, decide_acquire, hash_of_nonce, unused_resource
+from hub.core.lease import Claim, hash_of_nonce
 from hub.core.maintenance import decide_begin
 from hub.core.resume import GenerationStart
 from hub.core.selection import PageBounds
-from hub.core.values import HubGeneration, HubProject, ResourceName
+from hub.core.values import HubGeneration, HubProject
 from hub.store import journal_reading
-from hub.store.contract import Changes, WriteTransaction
 from hub.store.journal_rows import journal_event_bytes
 from hub.store.store import SqlStore
 from synchub.contract import SEQUENCE_MAX
@@ -42,59 +37,11 @@ from tests.unit.hub.journal_values import (
     message,
     projection,
 )
+from tests.unit.hub.stored_journal import OTHER, H, Writes, accept, held, store_commit
 from tests.unit.hub.stored_runs import WALL_NANOS
 
-H, OTHER = HubProject("h"), HubProject("other")
 EVERYTHING = PageBounds(10_000, 1 << 30)
 LAST = "\U0010ffff"
-
-
-class Writes:
-    """One command after the other, each in a transaction of its own."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self.store = store
-        self.changes = Changes()
-
-    def __enter__(self) -> WriteTransaction:
-        return self.store.writing.begin()
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.changes = self.store.writing.commit(WALL_NANOS)
-        else:
-            self.store.writing.rollback()
-
-
-def held(stream: str = "s", *, token: int = 1) -> Resource:
-    """A resource with a lease of this token, as if it was loaded."""
-    free = unused_resource(ResourceName(stream), Floor(token - 1, 0))
-    claim = Claim(holder_of("a"), hash_of_nonce("nonce"), MINUTE)
-    return decide_acquire(free, claim, WALL_NANOS, may_open=True, past_nonces_max=8).resource
-
-
-def accept(
-    transaction: WriteTransaction,
-    tried: Commit,
-    *,
-    hub_project: HubProject = H,
-    at: int = WALL_NANOS,
-    resource: Resource | None = None,
-) -> Accepted:
-    journal = transaction.journal
-    found = journal.found(hub_project, tried, resource=resource or held(tried.stream_id))
-    accepted = decide_commit(tried, found, at)
-    journal.save_commit(hub_project, tried, found=found, accepted=accepted)
-    return accepted
-
-
-def store_commit(
-    store: SqlStore, tried: Commit, *, hub_project: HubProject = H, at: int = WALL_NANOS
-) -> Changes:
-    writes = Writes(store)
-    with writes as transaction:
-        accept(transaction, tried, hub_project=hub_project, at=at)
-    return writes.changes
 
 
 def events_of(
@@ -400,58 +347,3 @@ def test_positions_at_their_end_are_stored_and_read(store: SqlStore, tmp_path: P
     connection.close()
     store_commit(store, commit("m2", expected=3, events=[event("last")]))
     assert events_of(store, after=SEQUENCE_MAX - 1) == ([SEQUENCE_MAX], SEQUENCE_MAX, SEQUENCE_MAX)
-
-
-# --- what the schema alone refuses ---------------------------------------------------------------------
-
-REFUSED = {
-    "UPDATE journal_event SET payload = x'00'": "an event of the journal never changes",
-    "DELETE FROM journal_event": "an event of the journal is kept for good",
-    "UPDATE journal_commit SET reply = x'00'": "a commit never changes",
-    "DELETE FROM journal_commit": "a commit is kept for good",
-    "UPDATE stream SET revision = revision - 1": "never go back",
-    "UPDATE stream SET fencing_token = fencing_token - 1": "never go back",
-    "UPDATE stream SET stream_id = 'another'": "belongs to its hub project for good",
-    "DELETE FROM stream": "a stream is kept for good",
-    "UPDATE hub_project SET journal_head_position = journal_head_position - 1": "never goes back",
-    "UPDATE hub_project SET outbox_ordinal = outbox_ordinal - 1": "never goes back",
-    "UPDATE outbox SET payload = x'00' WHERE phase = 'WAITING'": "what a message says never changes",
-    "UPDATE outbox SET destination = 'another' WHERE phase = 'WAITING'": "what a message says never changes",
-    "DELETE FROM outbox": "a message is kept for good",
-    "UPDATE outbox SET phase = 'WAITING', deliver_nanos = NULL WHERE phase = 'DELIVERED'":
-        "a delivered message never changes",
-    "UPDATE projection SET stream_key = 2": "belongs to its stream for good",
-    "UPDATE projection SET revision = revision - 1": "a projection never goes back",
-    "DELETE FROM projection": "a projection is kept for good",
-    "UPDATE outbox SET phase = 'DELIVERED' WHERE phase = 'WAITING'": "CHECK constraint",
-    "UPDATE outbox SET phase = 'elsewhere' WHERE phase = 'WAITING'": "CHECK constraint",
-    "UPDATE outbox SET phase = 'DEAD', claim_id = 'c' WHERE phase = 'WAITING'": "CHECK constraint",
-    "INSERT INTO journal_event SELECT stream_key, 9, hub_project_key, 9, event_id, event_type, 0, 0, 'm',"
-    " '', '', '', 1, 0, x'' FROM journal_event": "hub_project_key, journal_event.event_id",
-    "INSERT INTO journal_event SELECT stream_key, 9, hub_project_key, 1, 'new', event_type, 0, 0, 'm',"
-    " '', '', '', 1, 0, x'' FROM journal_event": "hub_project_key, journal_event.position",
-    "INSERT INTO journal_event SELECT stream_key, 1, hub_project_key, 9, 'new', event_type, 0, 0, 'm',"
-    " '', '', '', 1, 0, x'' FROM journal_event": "stream_key, journal_event.revision",
-    "INSERT INTO outbox (hub_project_key, outbox_id, ordinal, stream_key, message_id, event_id, destination,"
-    " ordering_key, create_nanos, phase, available_nanos, payload)"
-    " VALUES (1, 'new', 9, 1, 'm1', 'nowhere', 'd', '', 1, 'WAITING', 1, x'')": "FOREIGN KEY",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("statement", REFUSED)
-def test_the_schema_alone_keeps_what_was_committed(store: SqlStore, tmp_path: Path, statement: str) -> None:
-    store_commit(
-        store, commit("m1", events=[event("e1")], messages=[message("o1"), message("o2")],
-                      projections=[projection()]),
-    )  # fmt: skip
-    store_commit(store, commit("m2", stream="t", projections=[projection("q")]))
-    with Writes(store) as transaction:
-        waiting = transaction.journal.available_messages(H, "d", WALL_NANOS, bounds=PageBounds(1, 1))
-        delivered = replace(waiting[0], deliver_nanos=WALL_NANOS)
-        transaction.journal.save_outbox_messages(H, [delivered])
-    connection = apsw.Connection(str(tmp_path / "hub.db"))
-    connection.execute("PRAGMA foreign_keys = ON")
-    with pytest.raises(apsw.ConstraintError) as caught:
-        connection.execute(statement)
-    assert REFUSED[statement] in str(caught.value)
-    connection.close()
