@@ -14,6 +14,7 @@ from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 from tests.contract.hub_in_thread import HubInThread
+from tests.contract.journal_scene import Scene
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +24,15 @@ def hub_limits() -> Limits:
 
 
 @pytest.fixture(scope="module")
-def grpc_server(tmp_path_factory: pytest.TempPathFactory, hub_limits: Limits) -> Iterator[HubInThread]:
+def hub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the module's hub has its store, for tests that look into that."""
+    return tmp_path_factory.mktemp("hub")
+
+
+@pytest.fixture(scope="module")
+def grpc_server(hub_folder: Path, hub_limits: Limits) -> Iterator[HubInThread]:
     """The hub of the module, in place of the plugin's own synchronous server."""
-    with HubInThread(settings_in(tmp_path_factory.mktemp("hub"), hub_limits)) as hub:
+    with HubInThread(settings_in(hub_folder, hub_limits)) as hub:
         yield hub
 
 
@@ -58,6 +65,14 @@ def journal_stub(grpc_channel: grpc.Channel) -> JournalServiceStub:
 @pytest.fixture(scope="module")
 def hub_stub(grpc_channel: grpc.Channel) -> HubServiceStub:
     return HubServiceStub(grpc_channel)
+
+
+@pytest.fixture
+def scene(
+    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, *, hub_project: str, hub_folder: Path
+) -> Scene:
+    """A hub project with something of everything in its journal."""
+    return Scene(journal_stub, lease_stub, hub_project, hub_folder / "hub.db")
 
 
 @pytest.fixture

@@ -1,21 +1,20 @@
 """Short ways to commit to streams, and to look at all that a hub project has in its journal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from hashlib import sha256
 from typing import Final, NamedTuple
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from synchub.v1 import journal_service_pb2 as messages
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
-from synchub.v1.lease_service_pb2 import LeaseCredential
+from synchub.v1.lease_service_pb2 import AcquireLeaseResponse, LeaseCredential
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
-from tests.contract.leasing import CALL_SECONDS_MAX, acquire_request
+from tests.contract.leasing import CALL_SECONDS_MAX, acquire_request, release
 
 LEASE_SECONDS: Final = 600.0
 """TTL of the leases here: longer than any test."""
-ALL_STATES: Final = tuple(
-    number
-    for number in messages.OutboxMessageState.values()
-    if number != messages.OUTBOX_MESSAGE_STATE_UNSPECIFIED
-)
+TRACE_ID: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def leased(
@@ -30,6 +29,10 @@ def leased(
     """The credential of a new lease on a stream."""
     request = acquire_request(hub_project, stream_id, holder_id=holder_id, secret=secret, ttl=ttl)
     return stub.AcquireLease(request, timeout=CALL_SECONDS_MAX).credential
+
+
+def given_back(stub: LeaseServiceStub, hub_project: str, credential: LeaseCredential) -> None:
+    release(stub, hub_project, AcquireLeaseResponse(credential=credential))
 
 
 def new_event(
@@ -90,8 +93,70 @@ def commit_request(
     )
 
 
+def full_request(hub_project: str, credential: LeaseCredential) -> messages.CommitRequest:
+    """A commit with two events, two messages, two projections and a reply."""
+    return commit_request(
+        hub_project,
+        credential,
+        events=[
+            messages.NewJournalEvent(
+                event_id="é1",
+                event_type="order.placed",
+                payload=b"\0\xff",
+                event_time=Timestamp(seconds=-1, nanos=1),
+                correlation_id="cor",
+                causation_id="cau",
+                trace_id=TRACE_ID,
+            ),
+            messages.NewJournalEvent(event_id="e2", event_type="order.paid", text="grün"),
+        ],
+        outbox_messages=[
+            new_message("o1", event_id="é1", ordering_key="k", payload=b"\xff"),
+            new_message("o2", "other"),
+        ],
+        projections=[
+            messages.NewProjection(projection_id="p1", value=b"\0v"),
+            messages.NewProjection(projection_id="p2"),
+        ],
+        reply=b"\0reply",
+    )
+
+
 def commit(stub: JournalServiceStub, request: messages.CommitRequest) -> messages.CommitResponse:
     return stub.Commit(request, timeout=CALL_SECONDS_MAX)
+
+
+class StreamWriter:
+    """One who holds the lease of a stream and appends to it, a message id each time."""
+
+    def __init__(self, stub: JournalServiceStub, hub_project: str, *, credential: LeaseCredential) -> None:
+        """Begin with a stream that nobody has written."""
+        self._stub = stub
+        self._hub_project = hub_project
+        self.credential = credential
+        self.revision = 0
+        self._commit_count = 0
+
+    def append(
+        self,
+        *events: messages.NewJournalEvent,
+        outbox_messages: Iterable[messages.NewOutboxMessage] = (),
+    ) -> messages.CommitResponse:
+        """Commit these."""
+        self._commit_count += 1
+        stream_id = self.credential.resource
+        request = commit_request(
+            self._hub_project,
+            self.credential,
+            message_id=f"{self._commit_count} of {sha256(stream_id.encode()).hexdigest()}",
+            stream_id=stream_id,
+            expected_revision=self.revision,
+            events=events,
+            outbox_messages=outbox_messages,
+        )
+        answer = commit(self._stub, request)
+        self.revision = answer.revision
+        return answer
 
 
 def stream_page(
@@ -172,19 +237,11 @@ def give_back(
     return stub.ReturnOutboxMessage(request, timeout=CALL_SECONDS_MAX)
 
 
-def outbox(
-    stub: JournalServiceStub,
-    hub_project: str,
-    *,
-    states: "Sequence[messages.OutboxMessageState.ValueType]" = ALL_STATES,
-    destination: str = "",
-) -> list[messages.OutboxMessage]:
-    """The outbox messages in these states, each state by availability, creation and id."""
+def outbox(stub: JournalServiceStub, hub_project: str) -> list[messages.OutboxMessage]:
+    """All outbox messages: those not delivered in order and at one moment, then those delivered."""
     found: list[messages.OutboxMessage] = []
-    for state in states:
-        request = messages.ListOutboxMessagesRequest(
-            hub_project=hub_project, state=state, destination=destination
-        )
+    for state in (messages.OUTBOX_MESSAGE_STATE_UNSPECIFIED, messages.OUTBOX_MESSAGE_STATE_DELIVERED):
+        request = messages.ListOutboxMessagesRequest(hub_project=hub_project, state=state)
         while True:
             page = stub.ListOutboxMessages(request, timeout=CALL_SECONDS_MAX)
             found.extend(page.messages)

@@ -1,29 +1,24 @@
-"""JournalService over the wire: what each call answers, commits that come again, and tenants apart."""
-
-from pathlib import Path
-from typing import Final
+"""JournalService over the wire: what each call answers, and tenants that see nothing of each other."""
 
 import grpc
-import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from synchub.v1 import journal_service_pb2 as messages
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
 from synchub.v1.lease_service_pb2 import (
-    AcquireLeaseResponse,
     FinishMaintenanceRequest,
-    LeaseCredential,
 )
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
-from tests.contract.conftest import settings_in
 from tests.contract.conversation import refusal_of
-from tests.contract.hub_in_thread import HubInThread
 from tests.contract.journaling import (
+    TRACE_ID,
     claim,
     claimed_ids,
     commit,
     commit_request,
     everything,
+    full_request,
+    given_back,
     ids,
     leased,
     new_event,
@@ -34,43 +29,7 @@ from tests.contract.journaling import (
     stream_events,
     stream_page,
 )
-from tests.contract.leasing import begin_request, release
-
-TRACE_ID: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
-
-
-def given_back(stub: LeaseServiceStub, hub_project: str, credential: LeaseCredential) -> None:
-    release(stub, hub_project, AcquireLeaseResponse(credential=credential))
-
-
-def full_request(hub_project: str, credential: LeaseCredential) -> messages.CommitRequest:
-    """A commit with two events, two messages, two projections and a reply."""
-    return commit_request(
-        hub_project,
-        credential,
-        events=[
-            messages.NewJournalEvent(
-                event_id="é1",
-                event_type="order.placed",
-                payload=b"\0\xff",
-                event_time=Timestamp(seconds=-1, nanos=1),
-                correlation_id="cor",
-                causation_id="cau",
-                trace_id=TRACE_ID,
-            ),
-            messages.NewJournalEvent(event_id="e2", event_type="order.paid", text="grün"),
-        ],
-        outbox_messages=[
-            new_message("o1", event_id="é1", ordering_key="k", payload=b"\xff"),
-            new_message("o2", "other"),
-        ],
-        projections=[
-            messages.NewProjection(projection_id="p1", value=b"\0v"),
-            messages.NewProjection(projection_id="p2"),
-        ],
-        reply=b"\0reply",
-    )
-
+from tests.contract.leasing import begin_request
 
 # --- each call ---
 
@@ -296,94 +255,6 @@ def test_a_projection_that_was_never_set_is_not_found(
     refusal = refusal_of(lambda: projection(journal_stub, hub_project, "p"))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
     assert refusal.metadata["projectionId"] == "p"
-
-
-# --- commits that come again ---
-
-
-def test_a_commit_that_comes_again_is_answered_as_it_was(
-    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
-) -> None:
-    request = full_request(hub_project, leased(lease_stub, hub_project))
-    first = commit(journal_stub, request)
-    before = everything(journal_stub, hub_project)
-    for _ in range(3):
-        again = commit(journal_stub, request)
-        assert again.recovered
-        again.recovered = False
-        assert again == first
-    assert everything(journal_stub, hub_project) == before
-
-
-def test_a_commit_without_events_comes_again_too(
-    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
-) -> None:
-    request = commit_request(hub_project, leased(lease_stub, hub_project), reply=b"r")
-    first = commit(journal_stub, request)
-    again = commit(journal_stub, request)
-    assert (again.commit_time, again.reply, again.recovered) == (first.commit_time, b"r", True)
-
-
-def test_the_credential_is_no_part_of_what_is_the_same(
-    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, hub_project: str
-) -> None:
-    request = full_request(hub_project, leased(lease_stub, hub_project))
-    first = commit(journal_stub, request)
-    request.credential.CopyFrom(leased(lease_stub, hub_project, "elsewhere", holder_id="z", secret="z1"))
-    again = commit(journal_stub, request)
-    assert (again.recovered, again.commit_time, list(again.positions)) == (True, first.commit_time, [1, 2])
-
-
-@pytest.mark.parametrize("how", ["released", "held by another", "superseded", "under maintenance"])
-def test_a_commit_is_recovered_whoever_has_the_lease_now(
-    journal_stub: JournalServiceStub, lease_stub: LeaseServiceStub, *, hub_project: str, how: str
-) -> None:
-    credential = leased(lease_stub, hub_project)
-    request = full_request(hub_project, credential)
-    first = commit(journal_stub, request)
-    if how == "superseded":
-        leased(lease_stub, hub_project, secret="a2")
-    elif how == "under maintenance":
-        lease_stub.BeginMaintenance(begin_request(hub_project, "s"))
-    else:
-        given_back(lease_stub, hub_project, credential)
-    if how == "held by another":
-        other = leased(lease_stub, hub_project, holder_id="b", secret="b1")
-        later = commit_request(
-            hub_project, other, message_id="m2", expected_revision=2, events=new_events("later", 1)
-        )
-        commit(journal_stub, later)
-    before = everything(journal_stub, hub_project)
-    again = commit(journal_stub, request)
-    assert (again.recovered, again.positions, again.reply) == (True, first.positions, first.reply)
-    assert (again.previous_revision, again.revision, again.commit_time) == (0, 2, first.commit_time)
-    assert everything(journal_stub, hub_project) == before
-
-
-def test_commits_are_recovered_and_positions_go_on_after_a_restart(tmp_path: Path, hub_project: str) -> None:
-    with HubInThread(settings_in(tmp_path)) as hub, grpc.insecure_channel(hub.address) as channel:
-        credential = leased(LeaseServiceStub(channel), hub_project)
-        request = full_request(hub_project, credential)
-        stub = JournalServiceStub(channel)
-        first = commit(stub, request)
-        before = everything(stub, hub_project)
-    with HubInThread(settings_in(tmp_path)) as hub, grpc.insecure_channel(hub.address) as channel:
-        stub = JournalServiceStub(channel)
-        assert everything(stub, hub_project) == before
-        again = commit(stub, request)
-        assert (again.recovered, again.commit_time, list(again.positions)) == (
-            True,
-            first.commit_time,
-            [1, 2],
-        )
-        assert everything(stub, hub_project) == before
-        # The lease outlives the restart, and so does the order of positions.
-        more = commit_request(
-            hub_project, credential, message_id="m2", expected_revision=2, events=new_events("f", 1)
-        )
-        assert commit(stub, more).positions == [3]
-        assert projection(stub, hub_project, "p1").value == b"\0v"
-        assert claimed_ids(claim(stub, hub_project)) == ["o1"]
 
 
 # --- tenants ---

@@ -19,7 +19,15 @@ from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 from tests.contract.conftest import settings_in
 from tests.contract.conversation import STREAM_SECONDS_MAX, refusal_of
 from tests.contract.hub_in_thread import HubInThread
-from tests.contract.journaling import commit, commit_request, everything, leased, new_event, new_message
+from tests.contract.journaling import (
+    StreamWriter,
+    commit,
+    commit_request,
+    everything,
+    leased,
+    new_event,
+    new_message,
+)
 
 Seen = tuple[int, str]
 """Position and id of an event."""
@@ -32,24 +40,13 @@ def hub_limits() -> Limits:
 
 
 class Appender:
-    """Commits events to one stream under one lease, one after the other."""
+    """Appends events to one stream, one commit after the other."""
 
     def __init__(self, stub: JournalServiceStub, hub_project: str, *, credential: LeaseCredential) -> None:
-        self._stub = stub
-        self._hub_project = hub_project
-        self._credential = credential
-        self._revision = 0
+        self._writer = StreamWriter(stub, hub_project, credential=credential)
 
     def append(self, *event_ids: str, event_type: str = "t", size: int = 0) -> None:
-        request = commit_request(
-            self._hub_project,
-            self._credential,
-            message_id=f"{self._credential.resource}@{self._revision}",
-            stream_id=self._credential.resource,
-            expected_revision=self._revision,
-            events=[new_event(each, event_type, payload=bytes(size)) for each in event_ids],
-        )
-        self._revision = commit(self._stub, request).revision
+        self._writer.append(*(new_event(each, event_type, payload=bytes(size)) for each in event_ids))
 
 
 @pytest.fixture
