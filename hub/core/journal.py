@@ -159,12 +159,12 @@ def decide_recovery(commit: Commit, stored: StoredCommit | None) -> CommitResult
     return stored.result
 
 
-def decide_commit(commit: Commit, found: Found, now_nanos: int) -> Accepted:
+def decide_commit(commit: Commit, found: Found, *, now_nanos: int) -> Accepted:
     """Decide a commit whose message id is new (rows 3 to 6); the first row that holds is the outcome.
 
     Raises: StaleLease, RevisionConflict, InvalidRequest, IdempotencyConflict, LimitReached.
     """
-    tenure = check_credential(found.resource, commit.credential, now_nanos)
+    tenure = check_credential(found.resource, commit.credential, now_nanos=now_nanos)
     if found.stream.revision != commit.expected_revision:
         raise RevisionConflict(commit.stream_id, commit.expected_revision, found.stream.revision)
     _check_names(commit, found)
@@ -182,7 +182,7 @@ def decide_commit(commit: Commit, found: Found, now_nanos: int) -> Accepted:
     return Accepted(result, tenure)
 
 
-def check_credential(resource: Resource, credential: Credential, now_nanos: int) -> Tenure:
+def check_credential(resource: Resource, credential: Credential, *, now_nanos: int) -> Tenure:
     """Return the tenure, lease or maintenance, that a credential shows to be current.
 
     Raises: StaleLease with the cause.
@@ -255,7 +255,7 @@ def _check_names(commit: Commit, found: Found) -> None:
     for field, ids in lists:
         index = _second_time(ids)
         if index is not None:
-            raise _invalid(field.format(index), ids[index], "stands twice in this commit")
+            raise _invalid(field.format(index), ids[index], description="stands twice in this commit")
     for (field, ids), used in zip(lists[:2], (found.event_ids, found.outbox_ids), strict=True):
         for index, each in enumerate(ids):
             if each in used:
@@ -268,7 +268,7 @@ def _check_names(commit: Commit, found: Found) -> None:
     for index, message in enumerate(commit.outbox_messages):
         if message.event_id not in known:
             field = f"outbox_messages[{index}].event_id"
-            raise _invalid(field, message.event_id, "names an event that does not exist")
+            raise _invalid(field, message.event_id, description="names an event that does not exist")
 
 
 def _second_time(ids: Iterable[str]) -> int | None:
@@ -281,5 +281,5 @@ def _second_time(ids: Iterable[str]) -> int | None:
     return None
 
 
-def _invalid(field: str, name: str, description: str) -> InvalidRequest:
+def _invalid(field: str, name: str, *, description: str) -> InvalidRequest:
     return InvalidRequest([Violation(field, description)], {"field": field, "id": name})

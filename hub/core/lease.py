@@ -187,7 +187,7 @@ def hash_of_nonce(nonce: str) -> bytes:
 
 
 def open_tenure(
-    resource: Resource, claim: Claim, now_nanos: int, *, past_nonces_max: int, is_maintenance: bool = False
+    resource: Resource, claim: Claim, *, now_nanos: int, past_nonces_max: int, is_maintenance: bool = False
 ) -> Granted:
     """Open a new tenure; the one before is over and its nonce never opens another.
 
@@ -196,8 +196,10 @@ def open_tenure(
     tenure = Tenure(
         resource=resource.name,
         holder=claim.holder,
-        fencing_token=_next_number(resource.fencing_token, resource.floor.fencing_token, "fencing_token"),
-        epoch=_next_number(resource.epoch, resource.floor.epoch, "epoch")
+        fencing_token=_next_number(
+            resource.fencing_token, resource.floor.fencing_token, limit="fencing_token"
+        ),
+        epoch=_next_number(resource.epoch, resource.floor.epoch, limit="epoch")
         if is_maintenance
         else resource.epoch,
         ttl_nanos=claim.ttl_nanos,
@@ -249,7 +251,7 @@ def refuse_under_maintenance(resource: Resource, now_nanos: int) -> None:
         )
 
 
-def refuse_ended_nonce(resource: Resource, nonce_hash: bytes, now_nanos: int) -> None:
+def refuse_ended_nonce(resource: Resource, nonce_hash: bytes, *, now_nanos: int) -> None:
     """Return where a nonce has not opened a tenure that ended: a delayed copy of a request opens nothing.
 
     Raises: LeaseSuperseded.
@@ -307,14 +309,14 @@ def refuse_expired(tenure: Tenure, now_nanos: int) -> None:
 
 
 def decide_acquire(
-    resource: Resource, claim: Claim, now_nanos: int, *, may_open: bool, past_nonces_max: int
+    resource: Resource, claim: Claim, *, now_nanos: int, may_open: bool, past_nonces_max: int
 ) -> Granted:
     """Decide AcquireLease; ``may_open`` is False where others wait: then only the live holder passes.
 
     Raises: ResourceUnderMaintenance, LeaseSuperseded, LeaseHeld, LimitReached.
     """
     refuse_under_maintenance(resource, now_nanos)
-    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
+    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos=now_nanos)
     tenure = resource.current
     if tenure is not None and tenure.is_live(now_nanos):
         if not tenure.holder.is_same(claim.holder):
@@ -329,11 +331,11 @@ def decide_acquire(
             return Granted(with_tenure(resource, own), own, True)
     elif not may_open:
         raise LeaseHeld(resource.name, "", expire_nanos=None, now_nanos=now_nanos)
-    return open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max)
+    return open_tenure(resource, claim, now_nanos=now_nanos, past_nonces_max=past_nonces_max)
 
 
 def decide_takeover(
-    resource: Resource, claim: Claim, now_nanos: int, *, may_open: bool, past_nonces_max: int
+    resource: Resource, claim: Claim, *, now_nanos: int, may_open: bool, past_nonces_max: int
 ) -> Granted:
     """Decide TakeoverLease: a new tenure only where the last one expired.
 
@@ -344,40 +346,40 @@ def decide_takeover(
     state = None if tenure is None or tenure.is_maintenance else tenure.state(now_nanos)
     if tenure is None or state not in (TenureState.LIVE, TenureState.UNCLAIMED, TenureState.EXPIRED):
         raise LeaseMissing(resource.name, 0)
-    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
+    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos=now_nanos)
     if state is not TenureState.EXPIRED:
         raise _held(tenure, now_nanos)
     if not may_open:
         raise LeaseHeld(resource.name, "", expire_nanos=None, now_nanos=now_nanos)
-    return open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max)
+    return open_tenure(resource, claim, now_nanos=now_nanos, past_nonces_max=past_nonces_max)
 
 
 def decide_renew(
-    resource: Resource, credential: Credential, now_nanos: int, *, ttl_nanos: int | None
+    resource: Resource, credential: Credential, *, now_nanos: int, ttl_nanos: int | None
 ) -> Granted:
     """Decide RenewLease: the deadline is from now on; None keeps the TTL.
 
     Raises: LeaseFenced, LeaseMissing, LeaseSuperseded, LeaseExpired; ResourceUnderMaintenance for the
     credential of a maintenance.
     """
-    tenure = _proven_lease(resource, credential, now_nanos)
+    tenure = _proven_lease(resource, credential, now_nanos=now_nanos)
     refuse_expired(tenure, now_nanos)
     renewed = tenure.renewed(now_nanos, ttl_nanos=ttl_nanos)
     return Granted(with_tenure(resource, renewed), renewed, True)
 
 
-def decide_release(resource: Resource, credential: Credential, now_nanos: int) -> Resource:
+def decide_release(resource: Resource, credential: Credential, *, now_nanos: int) -> Resource:
     """Decide ReleaseLease: free, also where it expired and nobody took it.
 
     Raises: LeaseFenced, LeaseMissing, LeaseSuperseded; ResourceUnderMaintenance for the credential of a
     maintenance.
     """
-    tenure = _proven_lease(resource, credential, now_nanos)
+    tenure = _proven_lease(resource, credential, now_nanos=now_nanos)
     end = TenureEnd(TenureState.RELEASED, min(now_nanos, tenure.expire_nanos))
     return with_tenure(resource, replace(tenure, end=end))
 
 
-def decide_give_back(resource: Resource, granted: Tenure, now_nanos: int) -> Resource:
+def decide_give_back(resource: Resource, granted: Tenure, *, now_nanos: int) -> Resource:
     """Release a grant that could not be delivered; the same where anything happened to it since.
 
     A caller that asks again under the same nonce has renewed it: then it is not given back.
@@ -391,8 +393,8 @@ def decide_give_back(resource: Resource, granted: Tenure, now_nanos: int) -> Res
 def decide_transfer(
     resource: Resource,
     credential: Credential,
-    now_nanos: int,
     *,
+    now_nanos: int,
     next_holder: Holder,
     ttl_nanos: int | None,
     past_nonces_max: int,
@@ -404,10 +406,10 @@ def decide_transfer(
     """
     if credential.fencing_token >= resource.maintenance_token:
         refuse_under_maintenance(resource, now_nanos)
-    tenure = _proven_lease(resource, credential, now_nanos)
+    tenure = _proven_lease(resource, credential, now_nanos=now_nanos)
     refuse_expired(tenure, now_nanos)
     claim = Claim(next_holder, b"", tenure.ttl_nanos if ttl_nanos is None else ttl_nanos)
-    opened = open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max)
+    opened = open_tenure(resource, claim, now_nanos=now_nanos, past_nonces_max=past_nonces_max)
     unclaimed = replace(opened.tenure, nonce_hash=None)
     return Granted(with_tenure(opened.resource, unclaimed), unclaimed, False)
 
@@ -433,7 +435,7 @@ def decide_abort(
 
 
 def decide_check(
-    resource: Resource, fencing_token: int, now_nanos: int, *, nonce_hash: bytes | None
+    resource: Resource, fencing_token: int, *, now_nanos: int, nonce_hash: bytes | None
 ) -> Tenure:
     """Decide CheckLease: return the tenure where the token is current, lease or maintenance.
 
@@ -446,7 +448,7 @@ def decide_check(
     return tenure
 
 
-def _proven_lease(resource: Resource, credential: Credential, now_nanos: int) -> Tenure:
+def _proven_lease(resource: Resource, credential: Credential, *, now_nanos: int) -> Tenure:
     """Return the lease that a credential proves; a maintenance has calls of its own."""
     tenure = current_tenure(resource, credential)
     if tenure.is_maintenance:
@@ -469,7 +471,7 @@ def _with_past_nonce(resource: Resource, past_nonces_max: int) -> tuple[bytes, .
     return past[max(0, len(past) - past_nonces_max) :]
 
 
-def _next_number(last: int, floor: int, limit: str) -> int:
+def _next_number(last: int, floor: int, *, limit: str) -> int:
     """Return the number after the larger of the two; nothing wraps."""
     highest = max(last, floor)
     if highest >= SEQUENCE_MAX:

@@ -23,7 +23,7 @@ from hub.core.lease import (
 )
 
 
-def decide_begin(resource: Resource, claim: Claim, now_nanos: int, *, past_nonces_max: int) -> Granted:
+def decide_begin(resource: Resource, claim: Claim, *, now_nanos: int, past_nonces_max: int) -> Granted:
     """Decide BeginMaintenance: the next epoch and token; whatever tenure there is ends.
 
     The same runtime, holder and nonce again gives the same one, with a deadline from now on.
@@ -41,11 +41,13 @@ def decide_begin(resource: Resource, claim: Claim, now_nanos: int, *, past_nonce
         renewed = replace(own.renewed(now_nanos, ttl_nanos=claim.ttl_nanos), holder=claim.holder)
         return Granted(with_tenure(resource, renewed), renewed, True)
     refuse_under_maintenance(resource, now_nanos)
-    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos)
+    refuse_ended_nonce(resource, claim.nonce_hash, now_nanos=now_nanos)
     if own is not None and own.nonce_hash == claim.nonce_hash:
         # A nonce opens one tenure: this one opened the lease that is about to end.
         raise LeaseSuperseded(resource.name, 0, "the nonce of an ended tenure")
-    opened = open_tenure(resource, claim, now_nanos, past_nonces_max=past_nonces_max, is_maintenance=True)
+    opened = open_tenure(
+        resource, claim, now_nanos=now_nanos, past_nonces_max=past_nonces_max, is_maintenance=True
+    )
     lease = opened.resource.lease
     if lease is None or (lease.end is not None and lease.end.state is not TenureState.EXPIRED):
         return opened
@@ -54,7 +56,7 @@ def decide_begin(resource: Resource, claim: Claim, now_nanos: int, *, past_nonce
 
 
 def decide_renew_maintenance(
-    resource: Resource, credential: Credential, now_nanos: int, *, ttl_nanos: int | None
+    resource: Resource, credential: Credential, *, now_nanos: int, ttl_nanos: int | None
 ) -> Granted:
     """Decide RenewMaintenance: the deadline is from now on; None keeps the TTL.
 
@@ -67,7 +69,7 @@ def decide_renew_maintenance(
 
 
 def decide_finish(
-    resource: Resource, credential: Credential, now_nanos: int, *, is_state_deleted: bool
+    resource: Resource, credential: Credential, *, now_nanos: int, is_state_deleted: bool
 ) -> Resource:
     """Decide FinishMaintenance: free again, also where it expired; token and epoch stay.
 

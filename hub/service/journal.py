@@ -99,7 +99,7 @@ class Journal:
                 return Committed(recovered, is_recovered=True)
             resource = transaction.leases.resource(hub_project, stream_resource(commit.stream_id))
             found = journal.found(hub_project, commit, resource=resource)
-            accepted = decide_commit(commit, found, now_nanos)
+            accepted = decide_commit(commit, found, now_nanos=now_nanos)
             journal.save_commit(hub_project, commit, found=found, accepted=accepted)
             return Committed(accepted.result, is_recovered=False)
 

@@ -77,7 +77,7 @@ class JournalReads:
                 name = stream_resource(query.stream_id)
                 resource = transaction.leases.resource(caller.hub_project, name)
                 try:
-                    check_credential(resource, query.credential, self._now_nanos())
+                    check_credential(resource, query.credential, now_nanos=self._now_nanos())
                 except StaleLease as refusal:
                     return refusal
             return _stream_page(transaction, caller, query=query, bounds=bounds)
@@ -168,7 +168,7 @@ class JournalReads:
     async def _check_durably(self, caller: Caller, stream_id: StreamId, *, credential: Credential) -> None:
         def command(transaction: WriteTransaction, now_nanos: int) -> None:
             resource = transaction.leases.resource(caller.hub_project, stream_resource(stream_id))
-            check_credential(resource, credential, now_nanos)
+            check_credential(resource, credential, now_nanos=now_nanos)
 
         await self._writer.call(command)
 

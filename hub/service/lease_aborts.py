@@ -41,12 +41,12 @@ class LeaseAborts:
         for hub_project, tenure in await readers.call(
             lambda transaction: transaction.leases.tenures_to_abort()
         ):
-            self._note(hub_project, tenure.resource, tenure)
+            self._note(hub_project, tenure.resource, tenure=tenure)
 
     def announce(self, changes: Changes) -> None:
         """Follow a commit, and tell who listens of aborts that are new."""
         for (hub_project, name), resource in changes.resources.items():
-            self._note(hub_project, name, _to_be_aborted(resource))
+            self._note(hub_project, name, tenure=_to_be_aborted(resource))
 
     def of_runtime(self, hub_project: HubProject, runtime_id: RuntimeId) -> Sequence[AbortNotice]:
         """Return the aborts of leases of a runtime that stand."""
@@ -54,18 +54,18 @@ class LeaseAborts:
         return () if notices is None else tuple(notices.values())
 
     def listen_to_runtime(
-        self, hub_project: HubProject, runtime_id: RuntimeId, listener: Listener
+        self, hub_project: HubProject, runtime_id: RuntimeId, *, listener: Listener
     ) -> Callable[[], None]:
         """Tell a listener of new aborts of leases of a runtime, until what is returned is called."""
-        return _listen(self._of_runtimes, (hub_project, runtime_id), listener)
+        return _listen(self._of_runtimes, (hub_project, runtime_id), listener=listener)
 
     def listen_to_resource(
-        self, hub_project: HubProject, name: ResourceName, listener: Listener
+        self, hub_project: HubProject, name: ResourceName, *, listener: Listener
     ) -> Callable[[], None]:
         """Tell a listener of new aborts of a resource's lease, until what is returned is called."""
-        return _listen(self._of_resources, (hub_project, name), listener)
+        return _listen(self._of_resources, (hub_project, name), listener=listener)
 
-    def _note(self, hub_project: HubProject, name: ResourceName, tenure: Tenure | None) -> None:
+    def _note(self, hub_project: HubProject, name: ResourceName, *, tenure: Tenure | None) -> None:
         """Note that a resource's lease is to be aborted, or that none is."""
         before = self._by_resource.pop((hub_project, name), None)
         if before is not None:
@@ -96,7 +96,7 @@ def _to_be_aborted(resource: Resource) -> Tenure | None:
     return tenure if tenure.abort_reason is not None else None
 
 
-def _listen(listeners: dict[Key, set[Listener]], key: Key, listener: Listener) -> Callable[[], None]:
+def _listen(listeners: dict[Key, set[Listener]], key: Key, *, listener: Listener) -> Callable[[], None]:
     listeners.setdefault(key, set()).add(listener)
 
     def stop() -> None:

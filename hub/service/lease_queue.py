@@ -59,7 +59,7 @@ class LeaseQueues:
         self._limits = limits
         self._queues: dict[QueueKey, list[Waiter]] = {}
 
-    def join(self, key: QueueKey, claim: Claim, begin_nanos: int) -> Waiter:
+    def join(self, key: QueueKey, claim: Claim, *, begin_nanos: int) -> Waiter:
         """Return a waiter at the end of the queue, or at the place of an earlier call of the same claim.
 
         Raises: LimitReached where too many wait.

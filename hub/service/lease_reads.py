@@ -88,14 +88,14 @@ class LeaseReads:
         return ResourceView(resource, now_nanos, shown, len(waiters))
 
     async def check(
-        self, caller: Caller, name: ResourceName, fencing_token: int, *, nonce_hash: bytes | None
+        self, caller: Caller, name: ResourceName, *, fencing_token: int, nonce_hash: bytes | None
     ) -> Tenure:
         """Return the tenure of a token that is current; without a nonce the token alone is looked at.
 
         Raises: LeaseFenced, LeaseMissing, LeaseSuperseded, LeaseExpired.
         """
         resource, now_nanos = await self._resource(caller, name)
-        return decide_check(resource, fencing_token, now_nanos, nonce_hash=nonce_hash)
+        return decide_check(resource, fencing_token, now_nanos=now_nanos, nonce_hash=nonce_hash)
 
     async def leases(
         self, caller: Caller, *, include_ended: bool, after: LeasePlace | None, entries_max: int

@@ -64,8 +64,8 @@ class Leases:
         self,
         caller: Caller,
         resource: ResourceName,
-        claim: Claim,
         *,
+        claim: Claim,
         repeat: Repeat | None,
         wait_nanos: int,
     ) -> LeaseAnswer:
@@ -80,7 +80,7 @@ class Leases:
         begin_nanos = self._now_nanos()
         if wait_nanos <= 0:
             return await self._acquire_once(caller, key, claim=claim, repeat=repeat, begin_nanos=begin_nanos)
-        waiter = self._queues.join(key, claim, begin_nanos)
+        waiter = self._queues.join(key, claim, begin_nanos=begin_nanos)
         try:
             return await self._acquire_in_turn(
                 caller, key, claim=claim, repeat=repeat, waiter=waiter, end_nanos=begin_nanos + wait_nanos
@@ -89,7 +89,7 @@ class Leases:
             self._queues.leave(key, waiter)
 
     async def takeover(
-        self, caller: Caller, resource: ResourceName, claim: Claim, *, repeat: Repeat | None
+        self, caller: Caller, resource: ResourceName, *, claim: Claim, repeat: Repeat | None
     ) -> LeaseAnswer:
         """Take over a lease that expired.
 
@@ -101,13 +101,13 @@ class Leases:
         def decide(before: Resource, now_nanos: int) -> Granted:
             past_nonces_max = self._limits.lease_past_nonces_max
             return decide_takeover(
-                before, claim, now_nanos, may_open=may_open, past_nonces_max=past_nonces_max
+                before, claim, now_nanos=now_nanos, may_open=may_open, past_nonces_max=past_nonces_max
             )
 
-        return await self._opened(caller, resource, claim, decide=decide, repeat=repeat)
+        return await self._opened(caller, resource, claim=claim, decide=decide, repeat=repeat)
 
     async def begin_maintenance(
-        self, caller: Caller, resource: ResourceName, claim: Claim, *, repeat: Repeat | None
+        self, caller: Caller, resource: ResourceName, *, claim: Claim, repeat: Repeat | None
     ) -> LeaseAnswer:
         """Begin a maintenance; the live tenure ends, and who waits stays queued.
 
@@ -116,9 +116,11 @@ class Leases:
         """
 
         def decide(before: Resource, now_nanos: int) -> Granted:
-            return decide_begin(before, claim, now_nanos, past_nonces_max=self._limits.lease_past_nonces_max)
+            return decide_begin(
+                before, claim, now_nanos=now_nanos, past_nonces_max=self._limits.lease_past_nonces_max
+            )
 
-        return await self._opened(caller, resource, claim, decide=decide, repeat=repeat)
+        return await self._opened(caller, resource, claim=claim, decide=decide, repeat=repeat)
 
     # --- tenures that go on, or end ---
 
@@ -131,7 +133,9 @@ class Leases:
         answer = await self._changed(
             caller,
             credential.resource,
-            lambda before, now_nanos: decide_renew(before, credential, now_nanos, ttl_nanos=ttl_nanos),
+            decide=lambda before, now_nanos: decide_renew(
+                before, credential, now_nanos=now_nanos, ttl_nanos=ttl_nanos
+            ),
         )
         return answer.tenure
 
@@ -148,7 +152,7 @@ class Leases:
             for credential, ttl_nanos in renewals:
                 before = transaction.leases.resource(caller.hub_project, credential.resource)
                 try:
-                    granted = decide_renew(before, credential, now_nanos, ttl_nanos=ttl_nanos)
+                    granted = decide_renew(before, credential, now_nanos=now_nanos, ttl_nanos=ttl_nanos)
                 except Refusal as refusal:
                     outcomes.append(refusal)
                 else:
@@ -166,9 +170,9 @@ class Leases:
         """
 
         def decide(before: Resource, now_nanos: int) -> Granted:
-            return _ended(decide_release(before, credential, now_nanos), before)
+            return _ended(decide_release(before, credential, now_nanos=now_nanos), before)
 
-        return await self._changed(caller, credential.resource, decide, repeat=repeat)
+        return await self._changed(caller, credential.resource, decide=decide, repeat=repeat)
 
     async def transfer(
         self,
@@ -189,13 +193,13 @@ class Leases:
             return decide_transfer(
                 before,
                 credential,
-                now_nanos,
+                now_nanos=now_nanos,
                 next_holder=next_holder,
                 ttl_nanos=ttl_nanos,
                 past_nonces_max=self._limits.lease_past_nonces_max,
             )
 
-        return await self._changed(caller, credential.resource, decide, repeat=repeat)
+        return await self._changed(caller, credential.resource, decide=decide, repeat=repeat)
 
     async def abort(
         self,
@@ -215,7 +219,7 @@ class Leases:
         def decide(before: Resource, now_nanos: int) -> Granted:
             return decide_abort(before, now_nanos, fencing_token=fencing_token, reason=reason)
 
-        return await self._changed(caller, resource, decide, repeat=repeat)
+        return await self._changed(caller, resource, decide=decide, repeat=repeat)
 
     async def renew_maintenance(
         self, caller: Caller, credential: Credential, *, ttl_nanos: int | None
@@ -226,9 +230,9 @@ class Leases:
         """
 
         def decide(before: Resource, now_nanos: int) -> Granted:
-            return decide_renew_maintenance(before, credential, now_nanos, ttl_nanos=ttl_nanos)
+            return decide_renew_maintenance(before, credential, now_nanos=now_nanos, ttl_nanos=ttl_nanos)
 
-        return (await self._changed(caller, credential.resource, decide)).tenure
+        return (await self._changed(caller, credential.resource, decide=decide)).tenure
 
     async def finish_maintenance(
         self, caller: Caller, credential: Credential, *, is_state_deleted: bool, repeat: Repeat | None
@@ -240,10 +244,10 @@ class Leases:
         """
 
         def decide(before: Resource, now_nanos: int) -> Granted:
-            after = decide_finish(before, credential, now_nanos, is_state_deleted=is_state_deleted)
+            after = decide_finish(before, credential, now_nanos=now_nanos, is_state_deleted=is_state_deleted)
             return _ended(after, before)
 
-        return await self._changed(caller, credential.resource, decide, repeat=repeat)
+        return await self._changed(caller, credential.resource, decide=decide, repeat=repeat)
 
     # --- within ---
 
@@ -263,11 +267,11 @@ class Leases:
         def decide(before: Resource, now_nanos: int) -> Granted:
             past_nonces_max = self._limits.lease_past_nonces_max
             return decide_acquire(
-                before, claim, now_nanos, may_open=may_open, past_nonces_max=past_nonces_max
+                before, claim, now_nanos=now_nanos, may_open=may_open, past_nonces_max=past_nonces_max
             )
 
         return await self._opened(
-            caller, key[1], claim, decide=decide, repeat=repeat, begin_nanos=begin_nanos
+            caller, key[1], claim=claim, decide=decide, repeat=repeat, begin_nanos=begin_nanos
         )
 
     async def _acquire_in_turn(
@@ -316,16 +320,16 @@ class Leases:
                 return
 
     async def _changed(
-        self, caller: Caller, resource: ResourceName, decide: Decide, *, repeat: Repeat | None = None
+        self, caller: Caller, resource: ResourceName, *, decide: Decide, repeat: Repeat | None = None
     ) -> LeaseAnswer:
-        return await self._writer.call(self._command(caller, resource, decide, repeat=repeat))
+        return await self._writer.call(self._command(caller, resource, decide=decide, repeat=repeat))
 
     def _command(
         self,
         caller: Caller,
         resource: ResourceName,
-        decide: Decide,
         *,
+        decide: Decide,
         repeat: Repeat | None,
         begin_nanos: int | None = None,
     ) -> Callable[[WriteTransaction, int], LeaseAnswer]:
@@ -362,14 +366,14 @@ class Leases:
         self,
         caller: Caller,
         resource: ResourceName,
-        claim: Claim,
         *,
+        claim: Claim,
         decide: Decide,
         repeat: Repeat | None,
         begin_nanos: int | None = None,
     ) -> LeaseAnswer:
         """Run a call that opens a tenure; where the caller is gone meanwhile, give it back."""
-        command = self._command(caller, resource, decide, repeat=repeat, begin_nanos=begin_nanos)
+        command = self._command(caller, resource, decide=decide, repeat=repeat, begin_nanos=begin_nanos)
         call = self._claim_calls.begin((caller.hub_project, resource), claim)
         is_lost = False
         try:
@@ -378,7 +382,7 @@ class Leases:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
                 is_lost = True
-                self._in_background(self._give_back_when_granted(caller, future, call, repeat=repeat))
+                self._in_background(self._give_back_when_granted(caller, future, call=call, repeat=repeat))
                 raise
         finally:
             if not is_lost:
@@ -388,8 +392,8 @@ class Leases:
         self,
         caller: Caller,
         future: asyncio.Future[LeaseAnswer],
-        call: tuple[ClaimKey, int],
         *,
+        call: tuple[ClaimKey, int],
         repeat: Repeat | None,
     ) -> None:
         """Give back what a call that is gone is granted, unless a later call of the same claim has it."""
@@ -397,7 +401,7 @@ class Leases:
             answer = await future
             is_new = not answer.is_renewed and not answer.is_replayed
             if is_new and self._claim_calls.is_newest(call):
-                await self._writer.call(_give_back_command(caller, answer.tenure, repeat))
+                await self._writer.call(_give_back_command(caller, answer.tenure, repeat=repeat))
         except Refusal:
             # Nothing was granted; or the store cannot be written, and the lease expires by itself.
             return
@@ -411,13 +415,13 @@ class Leases:
 
 
 def _give_back_command(
-    caller: Caller, granted: Tenure, repeat: Repeat | None
+    caller: Caller, granted: Tenure, *, repeat: Repeat | None
 ) -> Callable[[WriteTransaction, int], None]:
     """Return what releases a grant that nobody heard of; its receipt would promise it to a repeat."""
 
     def command(transaction: WriteTransaction, now_nanos: int) -> None:
         before = transaction.leases.resource(caller.hub_project, granted.resource)
-        after = decide_give_back(before, granted, now_nanos)
+        after = decide_give_back(before, granted, now_nanos=now_nanos)
         transaction.leases.save_resource(caller.hub_project, before, after=after)
         if repeat is not None:
             transaction.leases.drop_receipt(

@@ -21,7 +21,7 @@ class SqlLeaseReads:
 
     def resource(self, hub_project: HubProject, name: ResourceName) -> Resource:
         """Return a resource."""
-        return load_resource(self._session, self._find_tenant(hub_project), name)
+        return load_resource(self._session, self._find_tenant(hub_project), name=name)
 
     def tenures(
         self,

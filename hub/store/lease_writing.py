@@ -30,7 +30,7 @@ class SqlLeaseWrites:
 
     def resource(self, hub_project: HubProject, name: ResourceName) -> Resource:
         """Return a resource."""
-        return load_resource(self._session(), self._find_tenant(hub_project), name)
+        return load_resource(self._session(), self._find_tenant(hub_project), name=name)
 
     def save_resource(self, hub_project: HubProject, before: Resource, *, after: Resource) -> None:
         """Store what differs."""
@@ -43,7 +43,7 @@ class SqlLeaseWrites:
             sql.run("save_resource", (hub_project_key, after.name, *kept[:3], nonces))
         for old, new in ((before.lease, after.lease), (before.maintenance, after.maintenance)):
             if new is not None and new != old:
-                self._save_tenure(sql, hub_project_key, new)
+                self._save_tenure(sql, hub_project_key, tenure=new)
         self._changes().resources[hub_project, after.name] = after
 
     def overdue_resources(self, now_nanos: int, *, entries_max: int) -> list[tuple[HubProject, ResourceName]]:
@@ -84,7 +84,7 @@ class SqlLeaseWrites:
     ) -> None:
         """Store an answer; the oldest makes room."""
         sql, hub_project_key = self._session(), self._make_tenant(hub_project)
-        number = _next_number(sql, "next_receipt_number", hub_project_key)
+        number = _next_number(sql, "next_receipt_number", hub_project_key=hub_project_key)
         repeat = receipt.repeat
         key = (hub_project_key, caller, repeat.request_id, number)
         answer = answer_to_json(receipt.answer)
@@ -95,11 +95,11 @@ class SqlLeaseWrites:
         """Forget an answer."""
         self._session().run("drop_receipt", (self._make_tenant(hub_project), caller, request_id))
 
-    def _save_tenure(self, sql: Session, hub_project_key: int, tenure: Tenure) -> None:
-        change_number = _next_number(sql, "next_change_number", hub_project_key)
+    def _save_tenure(self, sql: Session, hub_project_key: int, *, tenure: Tenure) -> None:
+        change_number = _next_number(sql, "next_change_number", hub_project_key=hub_project_key)
         sql.run("save_tenure", (hub_project_key, change_number, *row_from_tenure(tenure)))
 
 
-def _next_number(sql: Session, statement: str, hub_project_key: int) -> int:
+def _next_number(sql: Session, statement: str, *, hub_project_key: int) -> int:
     rows = list(sql.fetch(statement, (hub_project_key,)))
     return cast("tuple[int]", rows[0])[0]

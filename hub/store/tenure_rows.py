@@ -30,7 +30,7 @@ _TenureRow = tuple[
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def load_resource(sql: Session, hub_project_key: int | None, name: ResourceName) -> Resource:
+def load_resource(sql: Session, hub_project_key: int | None, *, name: ResourceName) -> Resource:
     """Return a resource of a tenant, None for one that is not there; it reads as the floor where unused."""
     if hub_project_key is None:
         floors = cast("list[tuple[int]]", list(sql.fetch("load_floor")))

@@ -51,7 +51,7 @@ class JournalGate(LeaseGate):
     ) -> Tenure:
         claim = Claim(holder_of(holder), hash_of_nonce(nonce), ttl_nanos)
         name = stream_resource(StreamId(stream))
-        answer = self.answer(self.leases.acquire(self.caller, name, claim, repeat=None, wait_nanos=0))
+        answer = self.answer(self.leases.acquire(self.caller, name, claim=claim, repeat=None, wait_nanos=0))
         return answer.tenure
 
     def credential(

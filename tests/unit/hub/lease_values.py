@@ -56,11 +56,13 @@ def claim(
 def acquire(
     resource: Resource, claimed: Claim | None = None, now: int = NOW, *, may_open: bool = True
 ) -> Granted:
-    return decide_acquire(resource, claimed or claim(), now, may_open=may_open, past_nonces_max=NONCES_MAX)
+    return decide_acquire(
+        resource, claimed or claim(), now_nanos=now, may_open=may_open, past_nonces_max=NONCES_MAX
+    )
 
 
 def begin(resource: Resource, claimed: Claim, now: int = NOW) -> Granted:
-    return decide_begin(resource, claimed, now, past_nonces_max=NONCES_MAX)
+    return decide_begin(resource, claimed, now_nanos=now, past_nonces_max=NONCES_MAX)
 
 
 def held(claimed: Claim | None = None, *, token: int = 0, epoch: int = 0) -> Resource:
@@ -103,23 +105,25 @@ def facts_of(refusal: Refusal) -> tuple[type[Refusal], dict[str, object]]:
 
 
 def takeover(resource: Resource, claimed: Claim, now: int, *, may_open: bool = True) -> Granted:
-    return decide_takeover(resource, claimed, now, may_open=may_open, past_nonces_max=NONCES_MAX)
+    return decide_takeover(resource, claimed, now_nanos=now, may_open=may_open, past_nonces_max=NONCES_MAX)
 
 
 def transfer(
     resource: Resource, shown: Credential, now: int, *, to: str = "b", ttl: int | None = None
 ) -> Granted:
     return decide_transfer(
-        resource, shown, now, next_holder=holder(to), ttl_nanos=ttl, past_nonces_max=NONCES_MAX
+        resource, shown, now_nanos=now, next_holder=holder(to), ttl_nanos=ttl, past_nonces_max=NONCES_MAX
     )
 
 
 def renew(resource: Resource, shown: Credential, now: int, *, ttl: int | None = None) -> Granted:
-    return decide_renew(resource, shown, now, ttl_nanos=ttl)
+    return decide_renew(resource, shown, now_nanos=now, ttl_nanos=ttl)
 
 
 def check(resource: Resource, token: int, now: int, *, nonce: str | None = None) -> Tenure:
-    return decide_check(resource, token, now, nonce_hash=None if nonce is None else hash_of_nonce(nonce))
+    return decide_check(
+        resource, token, now_nanos=now, nonce_hash=None if nonce is None else hash_of_nonce(nonce)
+    )
 
 
 def abort(
@@ -129,7 +133,7 @@ def abort(
 
 
 def released() -> Resource:
-    return decide_release(held(), credential(), NOW + 1)
+    return decide_release(held(), credential(), now_nanos=NOW + 1)
 
 
 def held_by(name: str, expire: int, now: int) -> tuple[type[Refusal], dict[str, object]]:

@@ -32,7 +32,7 @@ def held(stream: str = "s", *, token: int = 1) -> Resource:
     """A resource with a lease of this token, as if it was loaded."""
     free = unused_resource(ResourceName(stream), Floor(token - 1, 0))
     claim = Claim(holder_of("a"), hash_of_nonce("nonce"), MINUTE)
-    return decide_acquire(free, claim, WALL_NANOS, may_open=True, past_nonces_max=8).resource
+    return decide_acquire(free, claim, now_nanos=WALL_NANOS, may_open=True, past_nonces_max=8).resource
 
 
 def accept(
@@ -45,7 +45,7 @@ def accept(
 ) -> Accepted:
     journal = transaction.journal
     found = journal.found(hub_project, tried, resource=resource or held(tried.stream_id))
-    accepted = decide_commit(tried, found, at)
+    accepted = decide_commit(tried, found, now_nanos=at)
     journal.save_commit(hub_project, tried, found=found, accepted=accepted)
     return accepted
 

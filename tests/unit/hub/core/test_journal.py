@@ -68,19 +68,21 @@ def free() -> Resource:
 
 
 def held() -> Resource:
-    return decide_acquire(free(), claim(), NOW, may_open=True, past_nonces_max=8).resource
+    return decide_acquire(free(), claim(), now_nanos=NOW, may_open=True, past_nonces_max=8).resource
 
 
 def released() -> Resource:
-    return decide_release(held(), credential_of(), NOW)
+    return decide_release(held(), credential_of(), now_nanos=NOW)
 
 
 def taken_over() -> Resource:
-    return decide_takeover(held(), claim("b", "other"), EXPIRE, may_open=True, past_nonces_max=8).resource
+    return decide_takeover(
+        held(), claim("b", "other"), now_nanos=EXPIRE, may_open=True, past_nonces_max=8
+    ).resource
 
 
 def under_maintenance() -> Resource:
-    return decide_begin(held(), claim("operator", "other"), NOW, past_nonces_max=8).resource
+    return decide_begin(held(), claim("operator", "other"), now_nanos=NOW, past_nonces_max=8).resource
 
 
 def found(
@@ -99,7 +101,7 @@ def found(
 
 
 def refused(tried: Commit, on: Found | None = None, *, now: int = NOW) -> object:
-    return refusal_of(decide_commit, tried, on or found(), now)
+    return refusal_of(decide_commit, tried, on or found(), now_nanos=now)
 
 
 # --- rows 1 and 2: the message id was seen -----------------------------------------------------------
@@ -183,15 +185,15 @@ def test_a_credential_of_another_resource_is_stale_even_if_it_is_current_there()
 
 
 def test_a_lease_lives_until_just_before_its_expire_time() -> None:
-    assert check_credential(held(), credential_of(), EXPIRE - 1) == held().lease
+    assert check_credential(held(), credential_of(), now_nanos=EXPIRE - 1) == held().lease
 
 
 def test_the_credential_of_a_maintenance_is_current_while_it_lasts() -> None:
     resource = under_maintenance()
     shown = credential_of(holder="operator", nonce="other", token=2)
-    accepted = decide_commit(commit(credential=shown, events=[event()]), found(resource), NOW)
+    accepted = decide_commit(commit(credential=shown, events=[event()]), found(resource), now_nanos=NOW)
     assert (accepted.tenure, accepted.tenure.epoch) == (resource.maintenance, 1)
-    finished = decide_finish(resource, shown, NOW, is_state_deleted=False)
+    finished = decide_finish(resource, shown, now_nanos=NOW, is_state_deleted=False)
     told = facts_of(StaleLease(stream_resource(S), 2, "LEASE_MISSING"))
     assert refused(commit(credential=shown), found(finished)) == told
 
@@ -247,13 +249,18 @@ def test_an_id_twice_in_a_commit_is_invalid_and_named_where_it_stands_again(
 
 def test_an_id_may_stand_in_lists_of_different_kinds() -> None:
     tried = commit("x", events=[event("x")], messages=[message("x")], projections=[projection("x")])
-    assert decide_commit(tried, found(), NOW).result.revision == 1
+    assert decide_commit(tried, found(), now_nanos=NOW).result.revision == 1
 
 
 @pytest.mark.parametrize("name", ["É", "E\u0301", "É ", "é"])
 def test_ids_are_compared_byte_by_byte(name: str) -> None:
     tried = commit(events=[event("É"), event(name + "x")])
-    assert decide_commit(tried, found(event_ids=frozenset({"é", "E\u0301", "É "})), NOW).result.revision == 2
+    assert (
+        decide_commit(
+            tried, found(event_ids=frozenset({"é", "E\u0301", "É "})), now_nanos=NOW
+        ).result.revision
+        == 2
+    )
 
 
 def test_an_event_id_used_before_is_a_conflict() -> None:
@@ -283,7 +290,7 @@ def test_a_message_naming_an_event_that_does_not_exist_is_invalid() -> None:
 @pytest.mark.parametrize("named", ["", "e1", "earlier"])
 def test_a_message_may_name_an_event_of_its_commit_an_earlier_one_or_none(named: str) -> None:
     tried = commit(events=[event("e1")], messages=[message(event=named)])
-    assert decide_commit(tried, found(named=frozenset({"earlier"})), NOW).result.revision == 1
+    assert decide_commit(tried, found(named=frozenset({"earlier"})), now_nanos=NOW).result.revision == 1
 
 
 # --- the order of the rows ---------------------------------------------------------------------------
@@ -315,7 +322,7 @@ def test_the_first_row_that_holds_is_the_outcome(
     names = frozenset({"used"})
     stands = found(event_ids=names, outbox_ids=names, projections={"foreign": StreamId("t")}, **on)  # type: ignore[arg-type]
     with pytest.raises(Refusal) as caught:
-        decide_commit(tried, stands, NOW)
+        decide_commit(tried, stands, now_nanos=NOW)
     assert caught.value.reason == reason
 
 
@@ -324,7 +331,7 @@ def test_the_first_row_that_holds_is_the_outcome(
 
 def test_an_accepted_commit_goes_on_from_the_streams_revision_and_the_journals_head() -> None:
     tried = commit(expected=5, events=[event("e1"), event("e2"), event("e3")], reply=b"reply")
-    accepted = decide_commit(tried, found(revision=5, head=40), NOW + 1)
+    accepted = decide_commit(tried, found(revision=5, head=40), now_nanos=NOW + 1)
     tenure = held().lease
     assert tenure is not None
     assert accepted == Accepted(CommitResult(5, 8, NOW + 1, 41, b"reply"), tenure)
@@ -333,7 +340,7 @@ def test_an_accepted_commit_goes_on_from_the_streams_revision_and_the_journals_h
 
 def test_a_commit_without_events_orders_nothing() -> None:
     tried = commit(expected=5, messages=[message()], projections=[projection()])
-    result = decide_commit(tried, found(revision=5, head=40), NOW).result
+    result = decide_commit(tried, found(revision=5, head=40), now_nanos=NOW).result
     assert (result.previous_revision, result.revision, list(result.positions)) == (5, 5, [])
 
 
@@ -346,4 +353,4 @@ def test_nothing_wraps_at_the_end_of_the_numbers(name: str, revision: int, head:
     two = commit(expected=revision, events=[event("e1"), event("e2")])
     assert refused(two, stands) == facts_of(LimitReached(name, SEQUENCE_MAX))
     one = commit(expected=revision, events=[event("e1")])
-    assert decide_commit(one, stands, NOW).result.revision == revision + 1
+    assert decide_commit(one, stands, now_nanos=NOW).result.revision == revision + 1

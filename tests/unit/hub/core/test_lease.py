@@ -114,7 +114,7 @@ def test_the_same_holder_with_another_nonce_supersedes_its_former_self_at_once()
     assert granted.tenure.abort_reason is None
     superseded = facts_of(LeaseSuperseded(NAME, 1))
     assert refusal_of(renew, granted.resource, credential(), NOW + 2) == superseded
-    assert refusal_of(decide_release, granted.resource, credential(), NOW + 2) == superseded
+    assert refusal_of(decide_release, granted.resource, credential(), now_nanos=NOW + 2) == superseded
 
 
 @pytest.mark.parametrize("now", [NOW, EXPIRE - 1])
@@ -212,7 +212,9 @@ def test_what_was_never_held_or_was_released_is_not_there_to_be_taken_over(befor
 def test_after_a_maintenance_there_is_nothing_to_take_over(is_finished: bool) -> None:
     resource = begin(held(), claim("m", "m1")).resource
     if is_finished:
-        resource = decide_finish(resource, credential("m", "m1", token=2), NOW, is_state_deleted=False)
+        resource = decide_finish(
+            resource, credential("m", "m1", token=2), now_nanos=NOW, is_state_deleted=False
+        )
     assert refusal_of(takeover, resource, claim("b", "b1"), EXPIRE) == facts_of(LeaseMissing(NAME, 0))
 
 
@@ -288,7 +290,7 @@ def test_the_last_token_is_held_renewed_and_released_like_any_other() -> None:
     shown = credential(token=SEQUENCE_MAX)
     assert acquire(full).is_renewed
     assert renew(full, shown, NOW).tenure.fencing_token == SEQUENCE_MAX
-    freed = decide_release(full, shown, NOW)
+    freed = decide_release(full, shown, now_nanos=NOW)
     reached = facts_of(LimitReached("fencing_token", SEQUENCE_MAX))
     assert refusal_of(acquire, freed, claim("b", "b1")) == reached
 
@@ -302,7 +304,7 @@ def test_tokens_only_rise_over_release_expiry_transfer_takeover_and_maintenance(
     tokens = []
     resource = acquire(free()).resource
     tokens.append(resource.fencing_token)
-    resource = acquire(decide_release(resource, credential(), NOW), claim("b", "b1")).resource
+    resource = acquire(decide_release(resource, credential(), now_nanos=NOW), claim("b", "b1")).resource
     tokens.append(resource.fencing_token)
     resource = takeover(resource, claim("c", "c1"), EXPIRE).resource
     tokens.append(resource.fencing_token)
@@ -311,7 +313,7 @@ def test_tokens_only_rise_over_release_expiry_transfer_takeover_and_maintenance(
     resource = begin(resource, claim("m", "m1"), EXPIRE).resource
     tokens.append(maintenance_of(resource).fencing_token)
     shown = credential("m", "m1", token=5)
-    resource = decide_finish(resource, shown, EXPIRE, is_state_deleted=True)
+    resource = decide_finish(resource, shown, now_nanos=EXPIRE, is_state_deleted=True)
     resource = acquire(resource, claim("d", "d1"), EXPIRE).resource
     tokens.append(resource.fencing_token)
     assert tokens == [1, 2, 3, 4, 5, 6]

@@ -107,7 +107,7 @@ def test_a_release_makes_it_free_also_where_it_expired_and_nobody_took_it(
     before: Resource, now: int, end: int
 ) -> None:
     expected = replace(lease_of(held()), end=TenureEnd(TenureState.RELEASED, end))
-    assert decide_release(before, credential(), now) == replace(before, lease=expected)
+    assert decide_release(before, credential(), now_nanos=now) == replace(before, lease=expected)
 
 
 def test_a_release_keeps_the_token() -> None:
@@ -117,7 +117,7 @@ def test_a_release_keeps_the_token() -> None:
 
 def test_a_second_release_is_refused_as_missing() -> None:
     refused = facts_of(LeaseMissing(NAME, 1))
-    assert refusal_of(decide_release, released(), credential(), NOW + 2) == refused
+    assert refusal_of(decide_release, released(), credential(), now_nanos=NOW + 2) == refused
 
 
 # --- given back -----------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_second_release_is_refused_as_missing() -> None:
 def test_a_grant_that_nobody_heard_of_is_free_at_once() -> None:
     granted = acquire(free())
     expected = replace(granted.tenure, end=TenureEnd(TenureState.RELEASED, NOW + 1))
-    assert decide_give_back(granted.resource, granted.tenure, NOW + 1) == replace(
+    assert decide_give_back(granted.resource, granted.tenure, now_nanos=NOW + 1) == replace(
         granted.resource, lease=expected
     )
 
@@ -145,7 +145,7 @@ def test_a_grant_that_nobody_heard_of_is_free_at_once() -> None:
     ids=["asked again", "superseded", "aborted", "expired", "released", "maintained", "purged"],
 )
 def test_what_changed_since_it_was_granted_is_not_given_back(since: Resource, now: int) -> None:
-    assert decide_give_back(since, lease_of(held()), now) == since
+    assert decide_give_back(since, lease_of(held()), now_nanos=now) == since
 
 
 # --- transfer -------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_until_the_next_holder_claims_it_nothing_is_current() -> None:
     shown = [credential("a", "a1", token=1), credential("a", "a1", token=2), credential("b", "b1", token=2)]
     for each in shown:
         assert refusal_of(renew, resource, each, NOW)[0] is LeaseSuperseded
-        assert refusal_of(decide_release, resource, each, NOW)[0] is LeaseSuperseded
+        assert refusal_of(decide_release, resource, each, now_nanos=NOW)[0] is LeaseSuperseded
         assert refusal_of(transfer, resource, each, NOW)[0] is LeaseSuperseded
 
 
@@ -221,7 +221,7 @@ def test_the_former_holder_is_superseded_by_a_transfer() -> None:
     claimed = acquire(transfer(held(), credential(), NOW).resource, claim("b", "b1"), NOW).resource
     superseded = facts_of(LeaseSuperseded(NAME, 1))
     assert refusal_of(renew, claimed, credential(), NOW) == superseded
-    assert refusal_of(decide_release, claimed, credential(), NOW) == superseded
+    assert refusal_of(decide_release, claimed, credential(), now_nanos=NOW) == superseded
     assert refusal_of(transfer, claimed, credential(), NOW) == superseded
 
 

@@ -54,7 +54,7 @@ TOKEN: Final = 7
 def worn() -> Resource:
     """A lease with token 7 after a lease with token 6, after a maintenance with token 5."""
     resource = begin(with_counters(free(), token=4, epoch=2), claim("m", "m1")).resource
-    resource = decide_finish(resource, credential("m", "m1", token=5), NOW, is_state_deleted=False)
+    resource = decide_finish(resource, credential("m", "m1", token=5), now_nanos=NOW, is_state_deleted=False)
     return acquire(acquire(resource, claim("a", "a0")).resource, claim()).resource
 
 
@@ -73,10 +73,10 @@ def first_refusal(
 
 CREDENTIAL_CALLS: Final[dict[str, Callable[[Resource, Credential, int], object]]] = {
     "renew": renew,
-    "release": decide_release,
+    "release": lambda resource, shown, now: decide_release(resource, shown, now_nanos=now),
     "transfer": transfer,
     "check": lambda resource, shown, now: decide_check(
-        resource, shown.fencing_token, now, nonce_hash=shown.nonce_hash
+        resource, shown.fencing_token, now_nanos=now, nonce_hash=shown.nonce_hash
     ),
 }
 
@@ -90,7 +90,7 @@ def test_of_several_causes_the_first_in_order_is_told(
 ) -> None:
     resource = worn()
     if is_missing:
-        resource = decide_release(resource, credential(token=TOKEN), NOW)
+        resource = decide_release(resource, credential(token=TOKEN), now_nanos=NOW)
     now = EXPIRE if is_expired else NOW
     expected = first_refusal(
         is_fenced=is_fenced,
@@ -179,7 +179,7 @@ def test_a_resource_that_refused_is_the_same_value_as_before() -> None:
         lambda: acquire(resource, claim("b", "b1"), NOW),
         lambda: takeover(resource, claim("b", "b1"), NOW),
         lambda: renew(resource, credential("b"), NOW),
-        lambda: decide_release(resource, credential("b"), NOW),
+        lambda: decide_release(resource, credential("b"), now_nanos=NOW),
         lambda: transfer(resource, credential("b"), NOW),
         lambda: abort(resource, NOW, token=2),
         lambda: check(resource, 2, NOW),
@@ -190,5 +190,5 @@ def test_a_resource_that_refused_is_the_same_value_as_before() -> None:
 
 def test_decide_acquire_keeps_no_more_nonces_than_it_is_told() -> None:
     resource = acquire(held(), claim("a", "a2")).resource
-    granted = decide_acquire(resource, claim("a", "a3"), NOW, may_open=True, past_nonces_max=1)
+    granted = decide_acquire(resource, claim("a", "a3"), now_nanos=NOW, may_open=True, past_nonces_max=1)
     assert granted.resource.past_nonce_hashes == (hash_of_nonce("a2"),)

@@ -69,11 +69,11 @@ def maintained() -> Resource:
 def finish(
     resource: Resource, shown: Credential = SHOWN, now: int = NOW, *, is_state_deleted: bool = False
 ) -> Resource:
-    return decide_finish(resource, shown, now, is_state_deleted=is_state_deleted)
+    return decide_finish(resource, shown, now_nanos=now, is_state_deleted=is_state_deleted)
 
 
 def renew(resource: Resource, shown: Credential, now: int, *, ttl: int | None = None) -> Granted:
-    return decide_renew_maintenance(resource, shown, now, ttl_nanos=ttl)
+    return decide_renew_maintenance(resource, shown, now_nanos=now, ttl_nanos=ttl)
 
 
 def under(now: int, name: str = "m", expire: int = EXPIRE) -> tuple[type[Refusal], dict[str, object]]:
@@ -119,7 +119,7 @@ def test_a_lease_that_had_expired_did_not_end_later_than_that() -> None:
 
 
 def test_a_lease_that_was_released_stays_released() -> None:
-    released = decide_release(held(), credential(), NOW + 1)
+    released = decide_release(held(), credential(), now_nanos=NOW + 1)
     assert lease_of(begin(released, CLAIM, NOW + 2).resource) == lease_of(released)
 
 
@@ -162,7 +162,7 @@ def test_after_one_expired_or_was_finished_the_next_begins_and_fences_it(before:
     ("before", "nonce"),
     [
         (held(), "a1"),
-        (decide_release(held(), credential(), NOW), "a1"),
+        (decide_release(held(), credential(), now_nanos=NOW), "a1"),
         (acquire(held(), claim("a", "a2")).resource, "a1"),
         (finish(maintained()), "m1"),
         (finish(maintained()), "a1"),
@@ -193,9 +193,9 @@ def test_every_credential_from_before_is_fenced_for_good() -> None:
     expired = decide_expiry(under_way, EXPIRE)
     for resource, now in ((under_way, NOW), (finish(under_way), NOW), (later, NOW), (expired, EXPIRE)):
         fenced = facts_of(LeaseFenced(NAME, 1, 2))
-        assert refusal_of(decide_renew, resource, credential(), now, ttl_nanos=None) == fenced
-        assert refusal_of(decide_release, resource, credential(), now) == fenced
-        assert refusal_of(decide_check, resource, 1, now, nonce_hash=None) == fenced
+        assert refusal_of(decide_renew, resource, credential(), now_nanos=now, ttl_nanos=None) == fenced
+        assert refusal_of(decide_release, resource, credential(), now_nanos=now) == fenced
+        assert refusal_of(decide_check, resource, 1, now_nanos=now, nonce_hash=None) == fenced
         assert refusal_of(renew, resource, credential(), now) == fenced
         assert refusal_of(finish, resource, credential(), now) == fenced
 
@@ -203,10 +203,10 @@ def test_every_credential_from_before_is_fenced_for_good() -> None:
 @pytest.mark.parametrize("nonce_hash", [None, hash_of_nonce("m1")])
 def test_its_own_token_is_current_for_check_until_it_expires(nonce_hash: bytes | None) -> None:
     resource = maintained()
-    checked = decide_check(resource, 2, EXPIRE - 1, nonce_hash=nonce_hash)
+    checked = decide_check(resource, 2, now_nanos=EXPIRE - 1, nonce_hash=nonce_hash)
     assert checked == maintenance_of(resource)
     expired = facts_of(LeaseExpired(NAME, 2, EXPIRE))
-    assert refusal_of(decide_check, resource, 2, EXPIRE, nonce_hash=nonce_hash) == expired
+    assert refusal_of(decide_check, resource, 2, now_nanos=EXPIRE, nonce_hash=nonce_hash) == expired
 
 
 # --- renew ----------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def test_an_acquire_before_a_maintenance_in_one_commit_is_fenced_by_it(gate: Lea
     assert (acquired.exception(), begun.exception()) == (None, None)
     resource = gate.view("r").resource
     assert lease_in(gate).state(gate.clock.now()) is TenureState.FENCED
-    assert decide_check(resource, 2, gate.clock.now(), nonce_hash=None) == resource.maintenance
+    assert decide_check(resource, 2, now_nanos=gate.clock.now(), nonce_hash=None) == resource.maintenance
 
 
 def test_an_acquire_after_a_maintenance_in_one_commit_is_refused(gate: LeaseGate) -> None:

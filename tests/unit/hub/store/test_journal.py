@@ -87,7 +87,10 @@ def test_an_event_is_read_with_all_that_was_committed(store: SqlStore) -> None:
     store_commit(store, commit("earlier", stream="t", events=[event("e0")]))
     shown = credential_of(holder="operator", nonce="other", token=2)
     begun = decide_begin(
-        held(), Claim(holder_of("operator"), hash_of_nonce("other"), MINUTE), WALL_NANOS, past_nonces_max=8
+        held(),
+        Claim(holder_of("operator"), hash_of_nonce("other"), MINUTE),
+        now_nanos=WALL_NANOS,
+        past_nonces_max=8,
     )
     with Writes(store) as transaction:
         tried = commit("m", credential=shown, events=[full, event("e2", b"")])

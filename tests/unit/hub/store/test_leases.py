@@ -63,7 +63,7 @@ class Writes:
 def acquire(store: SqlStore, name: str, *, at: int = WALL_NANOS, hub_project: HubProject = H) -> Resource:
     with Writes(store) as leases:
         before = leases.resource(hub_project, ResourceName(name))
-        granted = decide_acquire(before, claim(), at, may_open=True, past_nonces_max=8)
+        granted = decide_acquire(before, claim(), now_nanos=at, may_open=True, past_nonces_max=8)
         leases.save_resource(hub_project, before, after=granted.resource)
     return granted.resource
 
@@ -84,7 +84,9 @@ def read(store: SqlStore, name: str, hub_project: HubProject = H) -> Resource:
 def test_a_resource_is_read_as_it_was_stored(store: SqlStore) -> None:
     resource = acquire(store, "a")
     with Writes(store) as leases:
-        begun = decide_begin(resource, claim("operator"), WALL_NANOS + 1, past_nonces_max=8).resource
+        begun = decide_begin(
+            resource, claim("operator"), now_nanos=WALL_NANOS + 1, past_nonces_max=8
+        ).resource
         assert begun.lease is not None
         aborted = with_tenure(begun, replace(begun.lease, abort_reason=AbortReason.EXTERNAL, nonce_hash=None))
         leases.save_resource(H, resource, after=aborted)
@@ -128,7 +130,9 @@ def test_an_undone_command_leaves_no_trace(store: SqlStore) -> None:
     session.set_savepoint()
     before = leases.resource(H, ResourceName("a"))
     leases.save_resource(
-        H, before, after=decide_acquire(before, claim(), 1, may_open=True, past_nonces_max=8).resource
+        H,
+        before,
+        after=decide_acquire(before, claim(), now_nanos=1, may_open=True, past_nonces_max=8).resource,
     )
     session.undo_to_savepoint()
     assert session.commit(WALL_NANOS).resources == {}
@@ -141,7 +145,7 @@ def test_tenures_are_listed_in_the_order_of_the_bytes_of_their_resources(store: 
         acquire(store, name)
     maintained = read(store, "a")
     with Writes(store) as leases:
-        begun = decide_begin(maintained, claim(), WALL_NANOS, past_nonces_max=8).resource
+        begun = decide_begin(maintained, claim(), now_nanos=WALL_NANOS, past_nonces_max=8).resource
         leases.save_resource(H, maintained, after=begun)
     expected = sorted(
         [(name, False) for name in names] + [("a", True)], key=lambda place: (place[0].encode(), place[1])
@@ -213,7 +217,7 @@ def test_a_purge_drops_what_ended_long_ago_and_raises_the_floors(store: SqlStore
 def test_a_resource_with_a_tenure_that_goes_on_is_not_purged(store: SqlStore) -> None:
     resource = acquire(store, "a")
     with Writes(store) as leases:
-        begun = decide_begin(resource, claim(), WALL_NANOS + 1, past_nonces_max=8).resource
+        begun = decide_begin(resource, claim(), now_nanos=WALL_NANOS + 1, past_nonces_max=8).resource
         leases.save_resource(H, resource, after=begun)
     with Writes(store) as leases:
         assert leases.purge_resources(WALL_NANOS + 2, entries_max=10) == 0
@@ -222,7 +226,7 @@ def test_a_resource_with_a_tenure_that_goes_on_is_not_purged(store: SqlStore) ->
 
 def receipt(number: int) -> Receipt:
     tenure = unused_resource(ResourceName("a"), Floor())
-    granted = decide_acquire(tenure, claim(), number, may_open=True, past_nonces_max=8)
+    granted = decide_acquire(tenure, claim(), now_nanos=number, may_open=True, past_nonces_max=8)
     answer = LeaseAnswer(replace(granted.tenure, nonce_hash=None), is_renewed=True, waited_nanos=number)
     return Receipt(Repeat(f"request-{number}", "AcquireLease", hash_of_nonce(str(number))), answer)
 
@@ -269,7 +273,7 @@ def test_the_schema_alone_refuses_a_token_that_goes_back(store: SqlStore, tmp_pa
         leases.raise_floors(5)
     resource = acquire(store, "a")
     with Writes(store) as leases:
-        begun = decide_begin(resource, claim(), WALL_NANOS, past_nonces_max=8).resource
+        begun = decide_begin(resource, claim(), now_nanos=WALL_NANOS, past_nonces_max=8).resource
         leases.save_resource(H, resource, after=begun)
     connection = apsw.Connection(str(tmp_path / "hub.db"))
     with pytest.raises(apsw.ConstraintError):
