@@ -6,19 +6,26 @@ from pathlib import Path
 import apsw
 import pytest
 
+from hub.core.journal import ProjectionId, StreamId
+from hub.core.journal_selection import OutboxFilter, OutboxPlace
+from hub.core.outbox import OutboxState
 from hub.core.selection import EventPlace, EventScope, LeasePlace, PageBounds, RunFilter, RunPlace
 from hub.core.values import AlertId, HubGeneration, HubProject, ProjectId, ResourceName, RunId, RuntimeId
 from hub.store import reading
 from hub.store.reading import SqlReadTransaction
-from hub.store.session import Parameters, Row
+from hub.store.session import Parameters, Row, SqlValue
 from hub.store.sql_files import load_statements
 from hub.store.sqlite.engine import STATEMENT_FILES, STATEMENTS_PACKAGE
 from hub.store.sqlite.session import SqliteSession
 from hub.store.store import SqlStore
+from tests.unit.hub.journal_values import commit, message
+from tests.unit.hub.journal_values import event as journal_event
+from tests.unit.hub.stored_journal import store_commit
 from tests.unit.hub.stored_runs import StoreWriter, event
 
 HUB_PROJECT = HubProject("hub-project")
 PROJECT, RUN = ProjectId("p"), RunId("r")
+STREAM = StreamId("s")
 BOUNDS = PageBounds(10, 2**20)
 PLACE = EventPlace(PROJECT, RUN, 1)
 
@@ -41,6 +48,8 @@ class ExplainingSession(SqliteSession):
 @pytest.fixture
 def session(store: SqlStore, writer: StoreWriter, tmp_path: Path) -> Iterator[ExplainingSession]:
     writer.push(HUB_PROJECT, PROJECT, RUN, events=[event(n) for n in range(1, 9)])
+    parts = [journal_event("e1"), journal_event("e2"), journal_event("e3")]
+    store_commit(store, commit(events=parts, messages=[message()]), hub_project=HUB_PROJECT)
     session = ExplainingSession(apsw.Connection(str(tmp_path / "hub.db")))
     yield session
     session.close()
@@ -60,6 +69,24 @@ def after(scope: EventScope, *types: str) -> Read:
 def runs(run_filter: RunFilter) -> Read:
     place = RunPlace(PROJECT, RUN)
     return lambda transaction: transaction.runs(HUB_PROJECT, run_filter, after=place, entries_max=10)
+
+
+def journal(*types: str) -> Read:
+    return lambda transaction: transaction.journal.events_after(
+        HUB_PROJECT, after_position=1, event_types=types, bounds=BOUNDS
+    )
+
+
+def streams(event_type: str | None = None, *, after: StreamId | None = None) -> Read:
+    return lambda transaction: transaction.journal.streams(
+        HUB_PROJECT, prefix="s", event_type=event_type, after=after, entries_max=10
+    )
+
+
+def outbox(outbox_filter: OutboxFilter) -> Read:
+    return lambda transaction: transaction.journal.outbox_messages(
+        HUB_PROJECT, outbox_filter, 1, after=OutboxPlace(1, 1), bounds=BOUNDS
+    )
 
 
 IN_ORDER: dict[str, Read] = {
@@ -91,6 +118,22 @@ IN_ORDER: dict[str, Read] = {
         HUB_PROJECT, after_change_number=1, entries_max=10
     ),
     "a resource": lambda transaction: transaction.leases.resource(HUB_PROJECT, ResourceName("a")),
+    "events of a stream": lambda transaction: transaction.journal.stream_events(
+        HUB_PROJECT, STREAM, after_revision=0, through_revision=9, bounds=BOUNDS
+    ),
+    "the journal": journal(),
+    "types of the journal": journal("type"),
+    "streams": streams(),
+    "streams after one": streams(after=STREAM),
+    "streams of a type": streams("type"),
+    "streams of a type after one": streams("type", after=STREAM),
+    "a projection": lambda transaction: transaction.journal.projection(HUB_PROJECT, ProjectionId("p")),
+    "outbox messages": outbox(OutboxFilter()),
+    "outbox messages of a destination": outbox(OutboxFilter("d")),
+    **{f"{state} outbox messages": outbox(OutboxFilter(None, state)) for state in OutboxState},
+    **{
+        f"{state} outbox messages of a destination": outbox(OutboxFilter("d", state)) for state in OutboxState
+    },
     "projects": lambda transaction: transaction.projects(HUB_PROJECT, after=PROJECT, entries_max=10),
 }
 
@@ -132,3 +175,46 @@ def test_what_looks_for_leases_of_all_tenants_goes_by_an_index(
     steps = [step for step in session.steps if step.startswith(("SCAN tenure", "SEARCH tenure"))]
     assert len(steps) == 1
     assert index in steps[0]
+
+
+@pytest.mark.parametrize(
+    ("statement", "parameters", "index"),
+    [
+        ("load_journal_commit", (1, "m"), "sqlite_autoindex_journal_commit_1"),
+        ("load_stream", (1, "s"), "sqlite_autoindex_stream_1"),
+        (
+            "find_event_ids",
+            (1, '["e1"]'),
+            "sqlite_autoindex_journal_event_3 (hub_project_key=? AND event_id=?)",
+        ),
+        ("find_outbox_ids", (1, '["o1"]'), "sqlite_autoindex_outbox_1 (hub_project_key=? AND outbox_id=?)"),
+        ("find_projection_streams", (1, '["p1"]'), "sqlite_autoindex_projection_1"),
+        ("is_key_waited_for", (1, "d", "k"), "outbox_by_ordering_key"),
+        ("let_next_of_key_wait", (1, "d", "k"), "outbox_by_ordering_key"),
+        ("next_available", (1, "d"), "outbox_by_destination"),
+    ],
+)
+def test_what_a_commit_and_a_claim_look_up_goes_by_an_index(
+    session: ExplainingSession, statement: str, parameters: Sequence[int | str], index: str
+) -> None:
+    list(session.fetch(statement, parameters))
+    assert [step for step in session.steps if index in step] != []
+    assert [step for step in session.steps if step.startswith("SCAN") and "json_each" not in step] == []
+    assert [step for step in session.steps if "TEMP B-TREE" in step] == []
+
+
+def test_what_may_be_claimed_is_a_range_of_one_index(session: ExplainingSession) -> None:
+    names = ("outbox_columns", "outbox_of_destination", "outbox_available", "outbox_in_order")
+    sql = "\n".join(session.fragment(name) for name in names)
+    parameters: dict[str, SqlValue] = {
+        "hub_project_key": 1,
+        "destination": "d",
+        "now_nanos": 1,
+        "entries_max": 10,
+    }
+    list(session.fetch_composed(sql, parameters))
+    assert session.steps == [
+        "SEARCH outbox USING INDEX outbox_by_destination"
+        " (hub_project_key=? AND destination=? AND phase=? AND available_nanos<?)",
+        "SEARCH stream USING INTEGER PRIMARY KEY (rowid=?)",
+    ]
