@@ -93,7 +93,8 @@ class HubCaller:
         """Hold nothing yet."""
         self._stub = LeaseServiceStub(channel)
         self._resource = resource
-        self._credential = LeaseCredential()
+        self.credential = LeaseCredential()
+        """Of the lease that is held."""
 
     async def acquire(self) -> None:
         """Begin a new tenure, with a nonce of its own."""
@@ -105,16 +106,16 @@ class HubCaller:
             nonce=secrets.token_urlsafe(NONCE_BYTES),
             ttl=TTL,
         )
-        self._credential = (await self._stub.AcquireLease(request)).credential
+        self.credential = (await self._stub.AcquireLease(request)).credential
 
     async def renew(self) -> None:
         """Renew it."""
-        await self._stub.RenewLease(RenewLeaseRequest(hub_project=HUB_PROJECT, credential=self._credential))
+        await self._stub.RenewLease(RenewLeaseRequest(hub_project=HUB_PROJECT, credential=self.credential))
 
     async def release(self) -> None:
         """Give it back."""
         await self._stub.ReleaseLease(
-            ReleaseLeaseRequest(hub_project=HUB_PROJECT, credential=self._credential)
+            ReleaseLeaseRequest(hub_project=HUB_PROJECT, credential=self.credential)
         )
 
     async def close(self) -> None:
@@ -131,16 +132,38 @@ class StreamingHubCaller(HubCaller):
 
     async def renew(self) -> None:
         """Renew it."""
-        renewals = [LeaseRenewal(credential=self._credential)]
+        renewals = [LeaseRenewal(credential=self.credential)]
         await self._renewing.write(RenewLeasesRequest(hub_project=HUB_PROJECT, renewals=renewals))
-        answer = await self._renewing.read()
-        if not isinstance(answer, RenewLeasesResponse) or not answer.results[0].HasField("lease"):
-            raise SystemExit(f"a lease was not renewed, so there is nothing to measure: {answer}")
+        refuse_other_than_renewed(await self._renewing.read())
 
     async def close(self) -> None:
         """End the stream."""
         await self._renewing.done_writing()
         await self._renewing.read()
+
+
+async def together_renewal_rate(channel: grpc.aio.Channel, *, leases: int, requests: int) -> float:
+    """Let one runtime renew all its leases by one request, again and again; return renewals a second."""
+    callers = [HubCaller(channel, f"together-{number}") for number in range(leases)]
+    await asyncio.gather(*(caller.acquire() for caller in callers))
+    renewals = [LeaseRenewal(credential=caller.credential) for caller in callers]
+    request = RenewLeasesRequest(hub_project=HUB_PROJECT, renewals=renewals)
+    renewing = LeaseServiceStub(channel).RenewLeases()
+    begin = perf_counter()
+    for _ in range(requests):
+        await renewing.write(request)
+        refuse_other_than_renewed(await renewing.read())
+    seconds = perf_counter() - begin
+    await renewing.done_writing()
+    await asyncio.gather(*(caller.release() for caller in callers))
+    return leases * requests / seconds
+
+
+def refuse_other_than_renewed(answer: object) -> None:
+    """Return where every lease of a request was renewed; else there is nothing to measure."""
+    results = answer.results if isinstance(answer, RenewLeasesResponse) else []
+    if not results or not all(result.HasField("lease") for result in results):
+        raise SystemExit(f"a lease was not renewed, so there is nothing to measure: {answer}")
 
 
 async def bare_call_rate(channel: grpc.aio.Channel, *, callers: int, calls_each: int) -> float:
