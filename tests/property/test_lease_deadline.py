@@ -14,8 +14,9 @@ from runtime_agent.core.lease import Grant, HeldTenure, Renew, RenewalTiming
 TTL_SECONDS = 8.0
 MARGIN_SECONDS = 0.5
 TIMING = RenewalTiming(MARGIN_SECONDS, beat_seconds=None, retry_seconds_first=0.25, retry_seconds_max=1.0)
-EIGHTHS = st.integers(0, 40).map(lambda eighths: eighths / 8)
+PAUSES = st.integers(0, 40).map(lambda eighths: eighths / 8)
 """Spans in seconds that add up exactly."""
+WAYS = st.integers(0, 10).map(lambda eighths: eighths / 8)
 
 
 @dataclass
@@ -45,14 +46,15 @@ class Crossing:
     """How long the holder does nothing after it: it is frozen, or its machine sleeps."""
 
 
-CROSSINGS = st.builds(Crossing, EIGHTHS, EIGHTHS, st.booleans(), st.booleans(), EIGHTHS)
+SELDOM = st.sampled_from([False, False, False, True])
+CROSSINGS = st.builds(Crossing, WAYS, WAYS, SELDOM, SELDOM, PAUSES)
 
 
 @given(
-    waited=EIGHTHS,
+    waited=PAUSES,
     first=CROSSINGS,
     is_replayed=st.booleans(),
-    resent_after=EIGHTHS,
+    resent_after=WAYS,
     later=st.lists(CROSSINGS, max_size=12),
     chance=st.floats(0, 1, exclude_max=True),
 )
