@@ -21,7 +21,8 @@ from hub.core.errors import (
     StaleLease,
     Violation,
 )
-from hub.core.lease import Credential, Resource, Tenure, current_tenure, refuse_expired
+from hub.core.lease import current_tenure, refuse_expired
+from hub.core.tenure import Credential, Resource, Tenure
 from hub.core.values import ResourceName
 from synchub.contract import SEQUENCE_MAX, length_prefixed
 

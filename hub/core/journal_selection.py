@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hub.core.journal import JournalEventId, MessageId, ProjectionId, StreamId
-from hub.core.lease import Credential
 from hub.core.outbox import OutboxMessage, OutboxState
+from hub.core.tenure import Credential
 
 CODE_POINT_MAX = 0x10FFFF
 """The last code point."""

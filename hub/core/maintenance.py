@@ -7,20 +7,13 @@ from dataclasses import replace
 
 from hub.core.errors import LeaseMissing, LeaseSuperseded
 from hub.core.lease import (
-    Claim,
-    Credential,
-    Granted,
-    Resource,
-    Tenure,
-    TenureEnd,
-    TenureState,
     current_tenure,
     open_tenure,
     refuse_ended_nonce,
     refuse_expired,
     refuse_under_maintenance,
-    with_tenure,
 )
+from hub.core.tenure import Claim, Credential, Granted, Resource, Tenure, TenureEnd, TenureState, with_tenure
 
 
 def decide_begin(resource: Resource, claim: Claim, *, now_nanos: int, past_nonces_max: int) -> Granted:

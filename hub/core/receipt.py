@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hub.core.errors import IdempotencyConflict
-from hub.core.lease import Tenure
+from hub.core.tenure import Tenure
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 
 from hub.core.errors import LeaseExpired, LeaseFenced, LeaseMissing, LeaseSuperseded, Refusal
-from hub.core.lease import AbortReason, Claim, Credential, Holder, Tenure, TenureState, hash_of_nonce
 from hub.core.limits import Limits
 from hub.core.receipt import Repeat
+from hub.core.tenure import AbortReason, Claim, Credential, Holder, Tenure, TenureState, hash_of_nonce
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from hub.rpc.codec_time import nanos_to_duration, timestamp_to_proto
 from hub.rpc.error_table import status_from_refusal

@@ -7,9 +7,9 @@ from typing import TypeVar
 import grpc.aio
 
 from hub.core.errors import LeaseExpired, LeaseFenced, LeaseMissing, LeaseSuperseded, NotFound
-from hub.core.lease import hash_of_nonce
 from hub.core.limits import Limits
 from hub.core.selection import LeasePlace
+from hub.core.tenure import hash_of_nonce
 from hub.core.values import ResourceName
 from hub.rpc.codec_lease import (
     abort_reason_from_proto,

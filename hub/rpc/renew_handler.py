@@ -9,8 +9,8 @@ from collections.abc import Callable
 import grpc.aio
 
 from hub.core.errors import HubStopping, Refusal
-from hub.core.lease import Credential, Tenure
 from hub.core.limits import Limits
+from hub.core.tenure import Credential, Tenure
 from hub.core.values import Caller, HubProject, ResourceName
 from hub.rpc.codec_lease import abort_to_proto, credential_from_proto, renewal_to_proto, ttl_from_proto
 from hub.rpc.identity import caller_of

@@ -28,7 +28,7 @@ from hub.core.outbox import (
     decide_return,
 )
 from hub.core.selection import PageBounds
-from hub.core.values import Caller
+from hub.core.values import Caller, HubProject
 from hub.service.writer import AsyncWriter, Lane
 from hub.store.contract import WriteTransaction
 from hub.store.journal_contract import JournalWrites
@@ -119,7 +119,12 @@ class Journal:
         def command(transaction: WriteTransaction, now_nanos: int) -> Claimed:
             journal = transaction.journal
             messages = self._claimed(
-                journal, caller, destination, now_nanos=now_nanos, visible_nanos=visible_nanos, bounds=bounds
+                journal,
+                hub_project,
+                destination=destination,
+                now_nanos=now_nanos,
+                visible_nanos=visible_nanos,
+                bounds=bounds,
             )
             next_available_nanos = journal.next_available_nanos(hub_project, destination)
             return Claimed(messages, now_nanos, now_nanos + visible_nanos, next_available_nanos)
@@ -134,7 +139,7 @@ class Journal:
         return await self._answered(
             caller,
             outbox_id,
-            lambda message, now_nanos: decide_acknowledge(message, now_nanos, claim_id=claim_id),
+            decide=lambda message, now_nanos: decide_acknowledge(message, now_nanos, claim_id=claim_id),
         )
 
     async def return_(
@@ -154,7 +159,7 @@ class Journal:
                 tries_max=self._limits.outbox_tries_max,
             )
 
-        return await self._answered(caller, outbox_id, decide)
+        return await self._answered(caller, outbox_id, decide=decide)
 
     async def release(self, caller: Caller, outbox_id: OutboxId) -> OutboxView:
         """Let a dead message be tried anew; any other stays as it is.
@@ -165,7 +170,7 @@ class Journal:
         def decide(message: OutboxMessage, now_nanos: int) -> Answered:
             return Answered(decide_release(message, now_nanos), OutboxOutcome.DONE)
 
-        released = await self._answered(caller, outbox_id, decide)
+        released = await self._answered(caller, outbox_id, decide=decide)
         return OutboxView(released.message, released.now_nanos)
 
     # --- within ---
@@ -173,9 +178,9 @@ class Journal:
     def _claimed(
         self,
         journal: JournalWrites,
-        caller: Caller,
-        destination: str,
+        hub_project: HubProject,
         *,
+        destination: str,
         now_nanos: int,
         visible_nanos: int,
         bounds: PageBounds,
@@ -191,18 +196,18 @@ class Journal:
                     tries_max=self._limits.outbox_tries_max,
                 )
                 for message in journal.available_messages(
-                    caller.hub_project, destination, now_nanos, bounds=bounds
+                    hub_project, destination, now_nanos=now_nanos, bounds=bounds
                 )
             ]
             dead = [message for message in decided if message.is_dead]
             if not dead:
-                journal.save_outbox_messages(caller.hub_project, decided)
+                journal.save_outbox_messages(hub_project, decided)
                 return decided
-            journal.save_outbox_messages(caller.hub_project, dead)
+            journal.save_outbox_messages(hub_project, dead)
         return []
 
     async def _answered(
-        self, caller: Caller, outbox_id: OutboxId, decide: Callable[[OutboxMessage, int], Answered]
+        self, caller: Caller, outbox_id: OutboxId, *, decide: Callable[[OutboxMessage, int], Answered]
     ) -> OutboxAnswer:
         """Load a message, decide about it, and store what differs."""
 

@@ -19,10 +19,10 @@ from hub.core.journal_selection import (
     StreamPage,
     StreamQuery,
 )
-from hub.core.lease import Credential
 from hub.core.outbox import OutboxMessage
 from hub.core.resume import check_resume
 from hub.core.selection import PageBounds
+from hub.core.tenure import Credential
 from hub.core.values import Caller, HubGeneration
 from hub.service.readers import Readers
 from hub.service.writer import AsyncWriter
@@ -159,7 +159,7 @@ class JournalReads:
         def read(transaction: ReadTransaction) -> OutboxPage:
             now_nanos = self._now_nanos()
             found = transaction.journal.outbox_messages(
-                caller.hub_project, outbox_filter, now_nanos, after=after, bounds=bounds
+                caller.hub_project, outbox_filter, now_nanos=now_nanos, after=after, bounds=bounds
             )
             return OutboxPage(found.messages, now_nanos, found.next_place)
 
@@ -206,10 +206,10 @@ def _stream_page(
     revision = transaction.journal.stream_head(caller.hub_project, query.stream_id).revision
     through_revision = revision if query.through_revision is None else query.through_revision
     if through_revision > revision:
-        raise _beyond_stream("through_revision", query.stream_id, revision)
+        raise _beyond_stream("through_revision", query.stream_id, revision=revision)
     if query.after_revision > through_revision:
         if query.through_revision is None:
-            raise _beyond_stream("after_revision", query.stream_id, revision)
+            raise _beyond_stream("after_revision", query.stream_id, revision=revision)
         description = f"is before after_revision, which is {query.after_revision}"
         raise InvalidRequest([Violation("through_revision", description)], {"revision": str(revision)})
     events = transaction.journal.stream_events(
@@ -223,7 +223,7 @@ def _stream_page(
     return StreamPage(events, next_revision, through_revision, next_revision == through_revision)
 
 
-def _beyond_stream(field: str, stream_id: StreamId, revision: int) -> InvalidRequest:
+def _beyond_stream(field: str, stream_id: StreamId, *, revision: int) -> InvalidRequest:
     violation = Violation(field, f"is ahead of the stream, which is at revision {revision}")
     return InvalidRequest([violation], {"streamId": stream_id, "revision": str(revision)})
 

@@ -6,7 +6,7 @@ It follows the commits: what is told here is durable. One event loop uses this m
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from hub.core.lease import AbortReason, Resource, Tenure
+from hub.core.tenure import AbortReason, Resource, Tenure
 from hub.core.values import HubProject, ResourceName, RuntimeId
 from hub.service.readers import Readers
 from hub.store.contract import Changes

@@ -6,7 +6,7 @@ first call is gone. What the later call is told must stay true. One event loop u
 
 from dataclasses import dataclass
 
-from hub.core.lease import Claim
+from hub.core.tenure import Claim
 from hub.service.lease_queue import QueueKey
 
 ClaimKey = tuple[QueueKey, str, str, bytes]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hub.core.errors import LimitReached
-from hub.core.lease import Claim, Holder
 from hub.core.limits import Limits
+from hub.core.tenure import Claim, Holder
 from hub.core.values import HubProject, ResourceName
 from hub.store.contract import Changes
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hub.core.lease import Holder, Resource, Tenure, decide_check
+from hub.core.lease import decide_check
 from hub.core.limits import Limits
 from hub.core.selection import LeasePlace
+from hub.core.tenure import Holder, Resource, Tenure
 from hub.core.values import Caller, ResourceName
 from hub.service.lease_queue import LeaseQueues
 from hub.service.readers import Readers

@@ -11,8 +11,9 @@ from typing import Final
 import structlog
 
 from hub.core.errors import Refusal
-from hub.core.lease import Resource, decide_expiry
+from hub.core.lease import decide_expiry
 from hub.core.limits import Limits
+from hub.core.tenure import Resource
 from hub.service.readers import Readers
 from hub.service.writer import AsyncWriter
 from hub.store.contract import Changes, WriteTransaction

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hub.core.lease import Tenure
 from hub.core.limits import Limits
 from hub.core.selection import LeasePlace
+from hub.core.tenure import Tenure
 from hub.core.values import Caller, HubProject
 from hub.service.lease_reads import ToldExpiries
 from hub.service.readers import Readers

@@ -11,13 +11,6 @@ from typing import Final, TypeVar
 
 from hub.core.errors import LeaseHeld, LeaseSuperseded, Refusal, ResourceUnderMaintenance
 from hub.core.lease import (
-    AbortReason,
-    Claim,
-    Credential,
-    Granted,
-    Holder,
-    Resource,
-    Tenure,
     decide_abort,
     decide_acquire,
     decide_give_back,
@@ -29,6 +22,7 @@ from hub.core.lease import (
 from hub.core.limits import Limits
 from hub.core.maintenance import decide_begin, decide_finish, decide_renew_maintenance
 from hub.core.receipt import LeaseAnswer, Receipt, Repeat, decide_repeat
+from hub.core.tenure import AbortReason, Claim, Credential, Granted, Holder, Resource, Tenure
 from hub.core.values import Caller, ResourceName
 from hub.service.lease_claims import ClaimCalls, ClaimKey
 from hub.service.lease_queue import LeaseQueues, QueueKey, Waiter

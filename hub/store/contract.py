@@ -12,7 +12,6 @@ from typing import Protocol
 
 from hub.core.alert import Observation
 from hub.core.ingest import StoredContent
-from hub.core.lease import Resource
 from hub.core.resume import GenerationStart
 from hub.core.selection import (
     AlertChanges,
@@ -25,6 +24,7 @@ from hub.core.selection import (
     RunFilter,
     RunPlace,
 )
+from hub.core.tenure import Resource
 from hub.core.values import (
     Alert,
     AlertId,

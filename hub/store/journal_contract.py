@@ -26,10 +26,10 @@ from hub.core.journal_selection import (
     PositionedJournalEvents,
     Projection,
 )
-from hub.core.lease import Resource
 from hub.core.outbox import OutboxMessage
 from hub.core.resume import GenerationStart
 from hub.core.selection import PageBounds
+from hub.core.tenure import Resource
 from hub.core.values import HubProject
 
 
@@ -51,7 +51,7 @@ class JournalWrites(Protocol):
         """Return a message."""
 
     def available_messages(
-        self, hub_project: HubProject, destination: str, now_nanos: int, *, bounds: PageBounds
+        self, hub_project: HubProject, destination: str, *, now_nanos: int, bounds: PageBounds
     ) -> list[OutboxMessage]:
         """Return messages of a destination that may be claimed, by availability and creation, at least one.
 
@@ -115,8 +115,8 @@ class JournalReads(Protocol):
         self,
         hub_project: HubProject,
         outbox_filter: OutboxFilter,
-        now_nanos: int,
         *,
+        now_nanos: int,
         after: OutboxPlace | None,
         bounds: PageBounds,
     ) -> OutboxMessages:

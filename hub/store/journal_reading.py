@@ -98,7 +98,7 @@ class SqlJournalReads:
             "entries_max": bounds.entries_max,
         }
         events = self._events(["journal_events_of_stream"], parameters)
-        return bounded(events, journal_event_bytes, bounds)[0]
+        return bounded(events, journal_event_bytes, bounds=bounds)[0]
 
     def streams(
         self,
@@ -164,7 +164,7 @@ class SqlJournalReads:
         }
         types = ["journal_events_of_types"] if event_types else []
         names = ["journal_events_between", *types, "journal_events_by_position"]
-        events, is_cut = bounded(self._events(names, parameters), journal_event_bytes, bounds)
+        events, is_cut = bounded(self._events(names, parameters), journal_event_bytes, bounds=bounds)
         considered_position = events[-1].position if is_cut else through_position
         return PositionedJournalEvents(events, considered_position, head_position)
 
@@ -174,8 +174,8 @@ class SqlJournalReads:
         self,
         hub_project: HubProject,
         outbox_filter: OutboxFilter,
-        now_nanos: int,
         *,
+        now_nanos: int,
         after: OutboxPlace | None,
         bounds: PageBounds,
     ) -> OutboxMessages:
@@ -203,7 +203,7 @@ class SqlJournalReads:
             ),
             key=place_from_row,
         )
-        kept, is_cut = bounded(rows, outbox_row_bytes, bounds)
+        kept, is_cut = bounded(rows, outbox_row_bytes, bounds=bounds)
         next_place = place_from_row(kept[-1]) if is_cut else None
         return OutboxMessages([outbox_message_from_row(row) for row in kept], next_place)
 

@@ -96,7 +96,7 @@ def phase_of(message: OutboxMessage) -> Phase:
 
 
 def bounded(
-    entries: Iterable[Entry], bytes_of: Callable[[Entry], int], bounds: PageBounds
+    entries: Iterable[Entry], bytes_of: Callable[[Entry], int], *, bounds: PageBounds
 ) -> tuple[list[Entry], bool]:
     """Return the first entries that keep the bounds, at least one, and whether more follow.
 

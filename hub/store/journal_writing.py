@@ -17,9 +17,9 @@ from hub.core.journal import (
     StreamId,
     commit_hash,
 )
-from hub.core.lease import Resource
 from hub.core.outbox import OutboxMessage
 from hub.core.selection import PageBounds
+from hub.core.tenure import Resource
 from hub.core.values import HubProject
 from hub.store.contract import Changes
 from hub.store.journal_rows import (
@@ -69,7 +69,7 @@ class SqlJournalWrites:
         hub_project_key = self._find_tenant(hub_project)
         own_ids = {event.event_id for event in commit.events}
         named_ids = {message.event_id for message in commit.outbox_messages} - own_ids - {""}
-        event_ids = self._used_ids("find_event_ids", hub_project_key, [*own_ids, *named_ids])
+        event_ids = self._used_ids("find_event_ids", hub_project_key, ids=[*own_ids, *named_ids])
         outbox_ids = [message.outbox_id for message in commit.outbox_messages]
         head_position, _ = self._counters(hub_project_key)
         return Found(
@@ -77,7 +77,7 @@ class SqlJournalWrites:
             stream=StreamHead(commit.stream_id, self._stream(hub_project_key, commit.stream_id)[1]),
             head_position=head_position,
             event_ids=event_ids & own_ids,
-            outbox_ids=self._used_ids("find_outbox_ids", hub_project_key, outbox_ids),
+            outbox_ids=self._used_ids("find_outbox_ids", hub_project_key, ids=outbox_ids),
             named_event_ids=event_ids & named_ids,
             projection_streams=self._projection_streams(hub_project_key, commit),
         )
@@ -88,7 +88,7 @@ class SqlJournalWrites:
         """Store everything of a commit; the unique keys make twice impossible."""
         sql, hub_project_key = self._session(), self._make_tenant(hub_project)
         result = accepted.result
-        stream_key = self._save_stream(sql, hub_project_key, commit, accepted=accepted)
+        stream_key = self._save_stream(hub_project_key, commit, accepted=accepted)
         head_position = found.head_position + len(commit.events)
         _, ordinal = self._counters(hub_project_key)
         counters = (head_position, ordinal + len(commit.outbox_messages), hub_project_key)
@@ -140,11 +140,13 @@ class SqlJournalWrites:
 
     def outbox_message(self, hub_project: HubProject, outbox_id: OutboxId) -> OutboxMessage | None:
         """Return a message."""
-        messages = self._outbox_messages(hub_project, ["outbox_message_is"], {"outbox_id": outbox_id})
+        messages = self._outbox_messages(
+            hub_project, ["outbox_message_is"], parameters={"outbox_id": outbox_id}
+        )
         return next(iter(list(messages)), None)
 
     def available_messages(
-        self, hub_project: HubProject, destination: str, now_nanos: int, *, bounds: PageBounds
+        self, hub_project: HubProject, destination: str, *, now_nanos: int, bounds: PageBounds
     ) -> list[OutboxMessage]:
         """Return messages that may be claimed."""
         names = ["outbox_of_destination", "outbox_available", "outbox_in_order"]
@@ -153,11 +155,13 @@ class SqlJournalWrites:
             "now_nanos": now_nanos,
             "entries_max": bounds.entries_max,
         }
-        messages = self._outbox_messages(hub_project, names, parameters)
-        return bounded(messages, outbox_message_bytes, bounds)[0]
+        messages = self._outbox_messages(hub_project, names, parameters=parameters)
+        return bounded(messages, outbox_message_bytes, bounds=bounds)[0]
 
     def save_outbox_messages(self, hub_project: HubProject, messages: Sequence[OutboxMessage]) -> None:
         """Store where messages stand; who waited behind a delivered one may be claimed."""
+        if not messages:
+            return
         sql, hub_project_key = self._session(), self._make_tenant(hub_project)
         rows = [
             (
@@ -195,8 +199,9 @@ class SqlJournalWrites:
         rows = list(self._session().fetch("load_stream", (hub_project_key, stream_id)))
         return cast("tuple[int, int]", rows[0]) if rows else (None, 0)
 
-    def _save_stream(self, sql: Session, hub_project_key: int, commit: Commit, *, accepted: Accepted) -> int:
+    def _save_stream(self, hub_project_key: int, commit: Commit, *, accepted: Accepted) -> int:
         """Store how far a stream is, and return its key."""
+        sql = self._session()
         stream_key, _ = self._stream(hub_project_key, commit.stream_id)
         state = (accepted.result.revision, accepted.tenure.fencing_token, accepted.result.commit_nanos)
         if stream_key is None:
@@ -205,7 +210,7 @@ class SqlJournalWrites:
         sql.run("save_stream", (*state, stream_key))
         return stream_key
 
-    def _used_ids(self, statement: str, hub_project_key: int | None, ids: Sequence[str]) -> set[str]:
+    def _used_ids(self, statement: str, hub_project_key: int | None, *, ids: Sequence[str]) -> set[str]:
         """Return those of these ids that are used."""
         if not ids:
             return set()
@@ -238,7 +243,7 @@ class SqlJournalWrites:
         return phases
 
     def _outbox_messages(
-        self, hub_project: HubProject, names: Sequence[str], parameters: Mapping[str, SqlValue]
+        self, hub_project: HubProject, names: Sequence[str], *, parameters: Mapping[str, SqlValue]
     ) -> Iterator[OutboxMessage]:
         session = self._session()
         sql = "\n".join(session.fragment(name) for name in ("outbox_columns", *names))

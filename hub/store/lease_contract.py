@@ -6,9 +6,9 @@ Parts of ``WriteTransaction`` and ``ReadTransaction``, and what is said there ho
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from hub.core.lease import Resource, Tenure
 from hub.core.receipt import Receipt
 from hub.core.selection import LeasePlace
+from hub.core.tenure import Resource, Tenure
 from hub.core.values import HubProject, ResourceName
 
 

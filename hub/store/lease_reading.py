@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from hub.core.lease import Resource, Tenure
 from hub.core.selection import LeasePlace
+from hub.core.tenure import Resource, Tenure
 from hub.core.values import HubProject, ResourceName
 from hub.store.lease_contract import TenureChanges
 from hub.store.session import Row, Session, SqlValue

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import cast
 
-from hub.core.lease import Resource, Tenure
 from hub.core.receipt import Receipt, Repeat
+from hub.core.tenure import Resource, Tenure
 from hub.core.values import HubProject, ResourceName
 from hub.store.contract import Changes
 from hub.store.session import Session

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Final, cast
 
-from hub.core.lease import (
+from hub.core.receipt import LeaseAnswer
+from hub.core.tenure import (
     AbortReason,
     Floor,
     Holder,
@@ -14,7 +15,6 @@ from hub.core.lease import (
     TenureState,
     unused_resource,
 )
-from hub.core.receipt import LeaseAnswer
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from hub.store.session import Row, Session, SqlValue
 from synchub.contract import HASH_BYTES

@@ -10,9 +10,9 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from hub.core.errors import LeaseExpired, LeaseHeld, Refusal, ResourceUnderMaintenance
-from hub.core.lease import Claim, Credential, Holder, Resource, Tenure, hash_of_nonce
 from hub.core.limits import Limits
 from hub.core.receipt import LeaseAnswer, Repeat
+from hub.core.tenure import Claim, Credential, Holder, Resource, Tenure, hash_of_nonce
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from synchub.contract import NANOS_PER_SECOND
 from tests.property.lease_model import (

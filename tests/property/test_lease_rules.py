@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hub.core.errors import Refusal
-from hub.core.lease import AbortReason, Tenure, hash_of_nonce
+from hub.core.tenure import AbortReason, Tenure, hash_of_nonce
 from hub.core.values import ResourceName
 from tests.property.lease_comparison import (
     HOUR,

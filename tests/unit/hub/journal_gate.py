@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hub.core.journal import Commit, StreamId, stream_resource
 from hub.core.journal_selection import JournalEvent, OutboxFilter
-from hub.core.lease import Claim, Credential, Tenure, hash_of_nonce
 from hub.core.limits import Limits
 from hub.core.outbox import OutboxMessage, OutboxState
 from hub.core.selection import PageBounds
+from hub.core.tenure import Claim, Credential, Tenure, hash_of_nonce
 from hub.service.journal import Claimed, Committed, Journal
 from hub.service.journal_reads import JournalReads
 from hub.service.journal_watch import JournalWatches

@@ -15,7 +15,7 @@ from hub.core.journal import (
     StreamId,
     stream_resource,
 )
-from hub.core.lease import Credential, Holder, hash_of_nonce
+from hub.core.tenure import Credential, Holder, hash_of_nonce
 from hub.core.values import HolderId, RuntimeId
 
 SECOND: Final = 1_000_000_000

@@ -5,8 +5,8 @@ from collections.abc import Coroutine, Mapping
 from hashlib import sha256
 from typing import Final
 
-from hub.core.lease import Claim, Credential, Holder, Tenure, hash_of_nonce
 from hub.core.receipt import LeaseAnswer, Repeat
+from hub.core.tenure import Claim, Credential, Holder, Tenure, hash_of_nonce
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from synchub.contract import NANOS_PER_SECOND
 from tests.unit.hub.lease_gate import LeaseGate

@@ -8,6 +8,16 @@ import pytest
 
 from hub.core.errors import LeaseHeld, Refusal
 from hub.core.lease import (
+    decide_abort,
+    decide_acquire,
+    decide_check,
+    decide_release,
+    decide_renew,
+    decide_takeover,
+    decide_transfer,
+)
+from hub.core.maintenance import decide_begin
+from hub.core.tenure import (
     AbortReason,
     Claim,
     Credential,
@@ -16,17 +26,9 @@ from hub.core.lease import (
     Holder,
     Resource,
     Tenure,
-    decide_abort,
-    decide_acquire,
-    decide_check,
-    decide_release,
-    decide_renew,
-    decide_takeover,
-    decide_transfer,
     hash_of_nonce,
     unused_resource,
 )
-from hub.core.maintenance import decide_begin
 from hub.core.values import HolderId, ResourceName, RuntimeId
 
 Arguments = ParamSpec("Arguments")

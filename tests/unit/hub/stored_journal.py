@@ -1,7 +1,8 @@
 """Commits put into a store straight, each in a transaction of its own, under a lease that only they know."""
 
 from hub.core.journal import Accepted, Commit, decide_commit
-from hub.core.lease import Claim, Floor, Resource, decide_acquire, hash_of_nonce, unused_resource
+from hub.core.lease import decide_acquire
+from hub.core.tenure import Claim, Floor, Resource, hash_of_nonce, unused_resource
 from hub.core.values import HubProject, ResourceName
 from hub.store.contract import Changes, WriteTransaction
 from hub.store.store import SqlStore

@@ -30,18 +30,9 @@ from hub.core.journal import (
     decide_recovery,
     stream_resource,
 )
-from hub.core.lease import (
-    Claim,
-    Credential,
-    Floor,
-    Resource,
-    decide_acquire,
-    decide_release,
-    decide_takeover,
-    hash_of_nonce,
-    unused_resource,
-)
+from hub.core.lease import decide_acquire, decide_release, decide_takeover
 from hub.core.maintenance import decide_begin, decide_finish
+from hub.core.tenure import Claim, Credential, Floor, Resource, hash_of_nonce, unused_resource
 from hub.core.values import RuntimeId
 from synchub.contract import SEQUENCE_MAX
 from tests.unit.hub.journal_values import (

@@ -12,18 +12,9 @@ from hub.core.errors import (
     LimitReached,
     ResourceUnderMaintenance,
 )
-from hub.core.lease import (
-    AbortReason,
-    Claim,
-    Granted,
-    Holder,
-    Resource,
-    Tenure,
-    decide_expiry,
-    decide_release,
-    hash_of_nonce,
-)
+from hub.core.lease import decide_expiry, decide_release
 from hub.core.maintenance import decide_finish
+from hub.core.tenure import AbortReason, Claim, Granted, Holder, Resource, Tenure, hash_of_nonce
 from hub.core.values import HolderId, RuntimeId
 from synchub.contract import SEQUENCE_MAX
 from tests.unit.hub.lease_values import (

@@ -13,18 +13,8 @@ from hub.core.errors import (
     Refusal,
     ResourceUnderMaintenance,
 )
-from hub.core.lease import (
-    AbortReason,
-    Granted,
-    Resource,
-    Tenure,
-    TenureEnd,
-    TenureState,
-    decide_expiry,
-    decide_give_back,
-    decide_release,
-    hash_of_nonce,
-)
+from hub.core.lease import decide_expiry, decide_give_back, decide_release
+from hub.core.tenure import AbortReason, Granted, Resource, Tenure, TenureEnd, TenureState, hash_of_nonce
 from tests.unit.hub.lease_values import (
     EXPIRE,
     NAME,

@@ -16,15 +16,9 @@ from hub.core.errors import (
     Refusal,
     ResourceUnderMaintenance,
 )
-from hub.core.lease import (
-    Credential,
-    Resource,
-    decide_acquire,
-    decide_check,
-    decide_release,
-    hash_of_nonce,
-)
+from hub.core.lease import decide_acquire, decide_check, decide_release
 from hub.core.maintenance import decide_finish
+from hub.core.tenure import Credential, Resource, hash_of_nonce
 from tests.unit.hub.lease_values import (
     EXPIRE,
     NAME,

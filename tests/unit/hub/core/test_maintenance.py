@@ -17,7 +17,9 @@ from hub.core.errors import (
     Refusal,
     ResourceUnderMaintenance,
 )
-from hub.core.lease import (
+from hub.core.lease import decide_abort, decide_check, decide_expiry, decide_release, decide_renew
+from hub.core.maintenance import decide_finish, decide_renew_maintenance
+from hub.core.tenure import (
     AbortReason,
     Claim,
     Credential,
@@ -27,14 +29,8 @@ from hub.core.lease import (
     Tenure,
     TenureEnd,
     TenureState,
-    decide_abort,
-    decide_check,
-    decide_expiry,
-    decide_release,
-    decide_renew,
     hash_of_nonce,
 )
-from hub.core.maintenance import decide_finish, decide_renew_maintenance
 from hub.core.values import HolderId, RuntimeId
 from synchub.contract import SEQUENCE_MAX
 from tests.unit.hub.lease_values import (

@@ -19,9 +19,9 @@ from hub.core.journal import (
     ProjectionId,
     StreamId,
 )
-from hub.core.lease import Credential, hash_of_nonce
 from hub.core.limits import Limits
 from hub.core.outbox import OutboxState
+from hub.core.tenure import Credential, hash_of_nonce
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from hub.rpc.codec_journal import (
     commit_from_proto,

@@ -14,7 +14,8 @@ from hub.core.errors import (
     LeaseSuperseded,
     Violation,
 )
-from hub.core.lease import (
+from hub.core.limits import Limits
+from hub.core.tenure import (
     AbortReason,
     Claim,
     Credential,
@@ -24,7 +25,6 @@ from hub.core.lease import (
     TenureState,
     hash_of_nonce,
 )
-from hub.core.limits import Limits
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from hub.rpc.codec_lease import (
     ClaimRequest,

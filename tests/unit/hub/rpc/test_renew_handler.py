@@ -8,7 +8,7 @@ from typing import Final, cast
 import grpc.aio
 import pytest
 
-from hub.core.lease import AbortReason, Claim, Holder, hash_of_nonce
+from hub.core.tenure import AbortReason, Claim, Holder, hash_of_nonce
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from hub.rpc.interceptors import FaultReporter
 from hub.rpc.renew_handler import RenewContext, RenewHandler

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hub.core.errors import LeaseHeld, LeaseMissing, LeaseSuperseded, ResourceUnderMaintenance
-from hub.core.lease import Tenure, TenureState, decide_check
+from hub.core.lease import decide_check
+from hub.core.tenure import Tenure, TenureState
 from tests.unit.hub.lease_calls import (
     SECOND,
     TTL,

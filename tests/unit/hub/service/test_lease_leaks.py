@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from hub.core.lease import AbortReason, Claim, Tenure
 from hub.core.limits import Limits
+from hub.core.tenure import AbortReason, Claim, Tenure
 from hub.core.values import ResourceName
 from hub.service.lease_queue import Waiter
 from hub.store.contract import Changes

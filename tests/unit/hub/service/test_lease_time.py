@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from hub.core.errors import LeaseExpired
-from hub.core.lease import Tenure, TenureEnd, TenureState
+from hub.core.tenure import Tenure, TenureEnd, TenureState
 from hub.core.values import ResourceName
 from hub.service.lease_watch import LeaseNews
 from tests.unit.hub.lease_calls import SECOND, TTL, acquire, acquiring, claim, credential, taking_over

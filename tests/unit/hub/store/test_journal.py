@@ -18,10 +18,10 @@ from hub.core.journal import (
     commit_hash,
 )
 from hub.core.journal_selection import JournalEvent, JournalStream, Projection
-from hub.core.lease import Claim, hash_of_nonce
 from hub.core.maintenance import decide_begin
 from hub.core.resume import GenerationStart
 from hub.core.selection import PageBounds
+from hub.core.tenure import Claim, hash_of_nonce
 from hub.core.values import HubGeneration, HubProject
 from hub.store import journal_reading
 from hub.store.journal_rows import journal_event_bytes
@@ -147,7 +147,7 @@ def test_many_events_and_messages_keep_their_order_over_several_statements(store
         (f"e{n}", n, n) for n in many
     ]
     with Writes(store) as transaction:
-        messages = transaction.journal.available_messages(H, "d", WALL_NANOS, bounds=EVERYTHING)
+        messages = transaction.journal.available_messages(H, "d", now_nanos=WALL_NANOS, bounds=EVERYTHING)
     assert [each.outbox_id for each in messages] == [f"o{n}" for n in many]
 
 

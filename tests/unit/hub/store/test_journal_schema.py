@@ -54,7 +54,9 @@ def test_the_schema_alone_keeps_what_was_committed(store: SqlStore, tmp_path: Pa
     )  # fmt: skip
     store_commit(store, commit("m2", stream="t", projections=[projection("q")]))
     with Writes(store) as transaction:
-        waiting = transaction.journal.available_messages(H, "d", WALL_NANOS, bounds=PageBounds(1, 1))
+        waiting = transaction.journal.available_messages(
+            H, "d", now_nanos=WALL_NANOS, bounds=PageBounds(1, 1)
+        )
         delivered = replace(waiting[0], deliver_nanos=WALL_NANOS)
         transaction.journal.save_outbox_messages(H, [delivered])
     connection = apsw.Connection(str(tmp_path / "hub.db"))

@@ -8,7 +8,12 @@ import apsw
 import pytest
 
 from hub.core.errors import StartRefused
-from hub.core.lease import (
+from hub.core.lease import decide_acquire
+from hub.core.limits import Limits
+from hub.core.maintenance import decide_begin
+from hub.core.receipt import LeaseAnswer, Receipt, Repeat
+from hub.core.selection import LeasePlace
+from hub.core.tenure import (
     AbortReason,
     Claim,
     Floor,
@@ -16,15 +21,10 @@ from hub.core.lease import (
     Resource,
     TenureEnd,
     TenureState,
-    decide_acquire,
     hash_of_nonce,
     unused_resource,
     with_tenure,
 )
-from hub.core.limits import Limits
-from hub.core.maintenance import decide_begin
-from hub.core.receipt import LeaseAnswer, Receipt, Repeat
-from hub.core.selection import LeasePlace
 from hub.core.values import HolderId, HubProject, ResourceName, RuntimeId
 from hub.store.lease_contract import LeaseWrites
 from hub.store.sqlite.engine import opened_engine

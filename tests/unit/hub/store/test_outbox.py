@@ -40,7 +40,7 @@ def available(
     store: SqlStore, at: int = NOW, *, destination: str = "d", bounds: PageBounds = EVERYTHING
 ) -> list[str]:
     with Writes(store) as transaction:
-        found = transaction.journal.available_messages(H, destination, at, bounds=bounds)
+        found = transaction.journal.available_messages(H, destination, now_nanos=at, bounds=bounds)
     return [each.outbox_id for each in found]
 
 
@@ -56,7 +56,7 @@ def listed(
 ) -> tuple[Sequence[str], OutboxPlace | None]:
     with store.reading() as reading:
         found = reading.journal.outbox_messages(
-            hub_project, OutboxFilter(destination, state), at, after=after, bounds=bounds
+            hub_project, OutboxFilter(destination, state), now_nanos=at, after=after, bounds=bounds
         )
     return [each.outbox_id for each in found.messages], found.next_place
 
@@ -71,7 +71,9 @@ def test_a_message_is_read_as_it_was_committed(store: SqlStore) -> None:
     )
     plain = OutboxMessage(OutboxId("plain"), "", "d", "", b"", NOW, NOW, StreamId("s"), MessageId("m"))
     with store.reading() as reading:
-        found = reading.journal.outbox_messages(H, OutboxFilter(), NOW, after=None, bounds=EVERYTHING)
+        found = reading.journal.outbox_messages(
+            H, OutboxFilter(), now_nanos=NOW, after=None, bounds=EVERYTHING
+        )
     assert found.messages == [first, plain]
     assert (stored(store, "é"), stored(store, "plain")) == (first, plain)
 

@@ -85,7 +85,7 @@ def streams(event_type: str | None = None, *, after: StreamId | None = None) -> 
 
 def outbox(outbox_filter: OutboxFilter) -> Read:
     return lambda transaction: transaction.journal.outbox_messages(
-        HUB_PROJECT, outbox_filter, 1, after=OutboxPlace(1, 1), bounds=BOUNDS
+        HUB_PROJECT, outbox_filter, now_nanos=1, after=OutboxPlace(1, 1), bounds=BOUNDS
     )
 
 
