@@ -50,12 +50,7 @@ from hub.service.ingest import Ingest
 from hub.service.journal import Journal
 from hub.service.journal_reads import JournalReads
 from hub.service.journal_watch import JournalWatches
-from hub.service.lease_aborts import LeaseAborts
-from hub.service.lease_queue import LeaseQueues
-from hub.service.lease_reads import LeaseReads, ToldExpiries
-from hub.service.lease_upkeep import LeaseUpkeep
-from hub.service.lease_watch import LeaseWatches
-from hub.service.leases import Leases
+from hub.service.lease_use_cases import LeaseUseCases
 from hub.service.presence import Presence
 from hub.service.projects import Projects
 from hub.service.readers import Readers
@@ -212,13 +207,7 @@ class _Hub:
         self._alert_watches = AlertWatches(
             self._readers, self._async_writer, alert_book=self._alert_book, limits=limits
         )
-        self._lease_queues = LeaseQueues(limits=limits)
-        self._lease_aborts = LeaseAborts()
-        self._told_expiries = ToldExpiries(self._async_writer)
-        self._lease_watches = LeaseWatches(
-            self._readers, told=self._told_expiries, limits=limits, now_nanos=self._clock.now
-        )
-        self._lease_upkeep = LeaseUpkeep(
+        self._leases = LeaseUseCases(
             self._async_writer, self._readers, limits=limits, now_nanos=self._clock.now
         )
         self._journal = Journal(
@@ -262,9 +251,9 @@ class _Hub:
             await server.stop(0.0)
             raise
         self._writer_thread.start()
-        await self._lease_aborts.load(self._readers)
+        await self._leases.aborts.load(self._readers)
         background = [
-            asyncio.create_task(self._lease_upkeep.run(asyncio.sleep), name="leases"),
+            asyncio.create_task(self._leases.upkeep.run(asyncio.sleep), name="leases"),
             asyncio.create_task(self._presence.run(asyncio.sleep), name="presence"),
             asyncio.create_task(self._flush_alerts(), name="alerts"),
             asyncio.create_task(self._streams.watch_writes(asyncio.sleep), name="writes"),
@@ -311,7 +300,7 @@ class _Hub:
         )
         heartbeat_handler = HeartbeatHandler(
             self._presence,
-            aborts=self._lease_aborts,
+            aborts=self._leases.aborts,
             open_streams=streams,
             limits=limits,
             chance=random.SystemRandom(),
@@ -337,20 +326,15 @@ class _Hub:
 
     def _lease_service(self) -> LeaseService:
         """Make the service of leases."""
-        limits, streams, now_nanos = self._limits, self._streams, self._clock.now
-        leases = Leases(self._async_writer, queues=self._lease_queues, limits=limits, now_nanos=now_nanos)
-        reads = LeaseReads(
-            self._readers,
-            told=self._told_expiries,
-            queues=self._lease_queues,
-            limits=limits,
-            now_nanos=now_nanos,
+        leases, limits, streams = self._leases, self._limits, self._streams
+        renew_handler = RenewHandler(
+            leases.changes, aborts=leases.aborts, open_streams=streams, limits=limits
         )
         return LeaseService(
-            leases,
-            RenewHandler(leases, aborts=self._lease_aborts, open_streams=streams, limits=limits),
-            reads=reads,
-            watches=self._lease_watches,
+            leases.changes,
+            renew_handler,
+            reads=leases.reads,
+            watches=leases.watches,
             open_streams=streams,
             limits=limits,
             new_nonce=lambda: secrets.token_urlsafe(NONCE_BYTES),
@@ -392,10 +376,7 @@ class _Hub:
             self._presence.instance_began(
                 hub_project, runtime_id, instance_id=instance_id, start_nanos=start_nanos
             )
-        self._lease_queues.announce(changes)
-        self._lease_aborts.announce(changes)
-        self._lease_watches.announce(changes)
-        self._lease_upkeep.announce(changes)
+        self._leases.announce(changes)
         self._watches.announce(changes)
         self._journal_watches.announce(changes)
         self._alert_watches.announce(changes)
