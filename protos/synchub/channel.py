@@ -42,6 +42,15 @@ ERROR_DOMAIN: Final = "synchub"
 
 IDEMPOTENT_UNARY_METHODS: Final[Mapping[str, Sequence[str]]] = {
     "synchub.v1.HubService": ("GetHubInfo",),
+    "synchub.v1.JournalService": (
+        "Commit",
+        "ListStreamEvents",
+        "ListStreams",
+        "GetProjection",
+        "ListJournal",
+        "ListOutboxMessages",
+        "AcknowledgeOutboxMessage",
+    ),
     "synchub.v1.LeaseService": (
         "GetLease",
         "ListLeases",

@@ -30,6 +30,7 @@
     ├── LineRefusedError            a line of an imported file is refused
     ├── AgentUnreachableError       the agent's socket does not answer
     ├── LeaseError                  a lease cannot be had or is lost; ``lease_errors.py`` draws its branch
+    ├── JournalError                a call about the journal was refused; see ``journal_errors.py``
     └── UsageError                  a setting or argument is wrong
 
 A leaf is a cause that a caller can act on; its fields are the facts, ``str()`` is the sentence for
