@@ -160,12 +160,14 @@ class Recorder:
     """Takes down what happens, from many threads; numbers operations in the order of their ends."""
 
     entries: list[Entry] = field(default_factory=list)
+    operation_count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _last_number: int = 0
 
     def add(self, entry: Entry) -> None:
         with self._lock:
             self.entries.append(entry)
+            self.operation_count += isinstance(entry, Operation)
 
     def next_number(self) -> int:
         """Return a number that no other operation has."""
@@ -199,12 +201,22 @@ def history_of(entries: Iterable[Entry]) -> History:
     return History(tuple(operations), tuple(sorted(faults, key=lambda fault: fault.at_nanos)))
 
 
+def line_of(entry: Entry) -> bytes:
+    """Return an operation or fault as one line."""
+    return _ENTRY.dump_json(entry) + b"\n"
+
+
+def entry_of(line: str | bytes) -> Entry:
+    """Return what ``line_of`` made a line of."""
+    return _ENTRY.validate_json(line)
+
+
 def write_history(history: History, path: Path) -> None:
     """Write one line for each operation and fault, so that a run that failed can be looked at."""
     entries: list[Entry] = [*history.faults, *history.operations]
-    path.write_bytes(b"".join(_ENTRY.dump_json(entry, exclude_defaults=False) + b"\n" for entry in entries))
+    path.write_bytes(b"".join(map(line_of, entries)))
 
 
 def read_history(path: Path) -> History:
     """Return what ``write_history`` wrote."""
-    return history_of(_ENTRY.validate_json(line) for line in path.read_bytes().splitlines())
+    return history_of(map(entry_of, path.read_bytes().splitlines()))

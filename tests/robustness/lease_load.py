@@ -127,7 +127,7 @@ class LeaseClient(threading.Thread):
     def _wait(self, resource: str) -> None:
         if resource in self._all.resources[WAITED_FOR:]:
             return
-        wait_nanos = self._rng.randrange(200 * MILLISECOND, 2500 * MILLISECOND)
+        wait_nanos = self._rng.randrange(200 * MILLISECOND, 1500 * MILLISECOND)
         asked = replace(self._fresh(), wait_nanos=wait_nanos)
         self._repeated(lambda asked: self._calls.acquire(resource, asked), asked)
 

@@ -26,6 +26,8 @@ OPERATIONS_LONG: Final = 10_000
 SECONDS_MAX: Final = 1_500.0
 FAULTS_AFTER_SECONDS: Final = (0.4, 1.6)
 WALL_CLOCK_STEPS: Final = tuple(int(seconds * 1e9) for seconds in (0.7, 3, 40, 3600))
+FAULTS_MIN: Final = 7
+"""Each kind once."""
 PAUSE_SECONDS: Final = (0.3, 1.8)
 """Up to longer than the shortest lease."""
 
@@ -147,8 +149,8 @@ def _run(hub: LeaseHub, recorder: Recorder, *, operations_wanted: int, rng: rand
     deadline = time.monotonic() + SECONDS_MAX
     faults_count = 0
     try:
-        while len(recorder.entries) < operations_wanted or faults_count < 7:
-            assert time.monotonic() < deadline, len(recorder.entries)
+        while recorder.operation_count < operations_wanted or faults_count < FAULTS_MIN:
+            assert time.monotonic() < deadline, recorder.operation_count
             time.sleep(rng.uniform(*FAULTS_AFTER_SECONDS))
             faults.do_one()
             faults_count += 1
