@@ -211,7 +211,8 @@ def _stream_page(
         if query.through_revision is None:
             raise _beyond_stream("after_revision", query.stream_id, revision=revision)
         description = f"is before after_revision, which is {query.after_revision}"
-        raise InvalidRequest([Violation("through_revision", description)], {"revision": str(revision)})
+        facts = {"streamId": query.stream_id, "revision": str(revision)}
+        raise InvalidRequest([Violation("through_revision", description)], facts)
     events = transaction.journal.stream_events(
         caller.hub_project,
         query.stream_id,

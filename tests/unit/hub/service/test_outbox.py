@@ -1,4 +1,4 @@
-"""Outbox messages through the real service and store: claimed by one at a time, delivered once, never lost."""
+"""Outbox messages through the real service and store: one claims at a time, late answers change nothing."""
 
 from collections.abc import Iterator
 from itertools import chain
