@@ -26,6 +26,8 @@ from tests.robustness.linearizability import STEPS_MAX, Interval, Rising, Search
 
 GIVEN_BACK: Final = frozenset({Call.ACQUIRE, Call.TAKEOVER, Call.BEGIN_MAINTENANCE})
 LEASE_REASONS: Final = frozenset(Reason)
+NOT_REACHED: Final = "not reached"
+"""The kind of fault by which a run says nothing of what it was to test."""
 WAIT_NANOS_MIN: Final = 50_000_000
 """A call that was queued for less did not wait for anybody."""
 SHOWN_MAX: Final = 12
@@ -69,7 +71,7 @@ def check_history(history: History, *, must_reach: Iterable[str] = ()) -> Verdic
         verdict.add("queue", check_queue(operations))
         _check_order(operations, merged, times=times, verdict=verdict)
     _count(history, verdict.counts)
-    verdict.add("not reached", (name for name in must_reach if not verdict.counts[name]))
+    verdict.add(NOT_REACHED, (name for name in must_reach if not verdict.counts[name]))
     return verdict
 
 
