@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from hub.cli.hub_calls import channel_to, event_to_json, moment_text, pages_of, text_of
+from hub.cli.hub_calls import channel_to, event_to_json, moment_text, pages_of, shown_body
 from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
 from hub.cli.output import print_json, print_table
 from synchub.channel import UNARY_SECONDS_MAX
@@ -22,11 +22,6 @@ EXAMPLES = """Examples:
 
   synchub events my-project run-42 --hub-project demo --limit 0 --json
 """
-
-SHOWN_CHARACTERS_MAX: Final = 200
-"""Characters of a payload that a table or line shows; --json has all."""
-SHOWN_BYTES_MAX: Final = 32
-"""Bytes of a payload that is no text which are shown, in hexadecimal."""
 
 
 def events(
@@ -89,12 +84,7 @@ def event_moment(event: StoredEvent) -> str:
 
 
 def shown_payload(event: StoredEvent) -> str:
-    """Return a payload for people: its text, cut, or the first of its bytes."""
+    """Return a payload for people, or that it was dropped."""
     if event.payload_dropped:
         return "(payload dropped)"
-    payload = event.text.encode() if event.WhichOneof("body") == "text" else event.payload
-    text = text_of(payload)
-    if text is None:
-        more = "…" if len(payload) > SHOWN_BYTES_MAX else ""
-        return f"({len(payload)} bytes) {payload[:SHOWN_BYTES_MAX].hex(' ')}{more}"
-    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"
+    return shown_body(event)

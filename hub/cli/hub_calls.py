@@ -1,7 +1,7 @@
 """What commands need that ask a hub: a channel for the length of a block, pages, and messages as JSON."""
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar, cast
 
@@ -12,15 +12,24 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.cli.options import hub_addresses
-from hub.cli.output import Json, failures_told
+from hub.cli.output import EXIT_USAGE, CommandFailed, Json, failures_told
 from synchub.channel import UNARY_SECONDS_MAX, dial
+from synchub.v1.journal_service_pb2 import JournalEvent, OutboxMessage
 from synchub.v1.sync_event_pb2 import StoredEvent
 
 PAGE_SIZE_MAX: Final = 1_000
 """Entries asked for at a time; a hub lowers what is too large for it."""
+SHOWN_CHARACTERS_MAX: Final = 200
+"""Characters of a payload that a table or line shows; --json has all."""
+SHOWN_BYTES_MAX: Final = 32
+"""Bytes of a payload that is no text which are shown, in hexadecimal."""
+
+WithBody = StoredEvent | JournalEvent | OutboxMessage
+"""What has a payload, as bytes or as text."""
 
 Request = TypeVar("Request", bound="PagedRequest")
 Response = TypeVar("Response", bound="PagedResponse")
+Number_co = TypeVar("Number_co", bound=int, covariant=True)
 
 
 class PagedRequest(Protocol):
@@ -34,6 +43,17 @@ class PagedResponse(Protocol):
     """The field of every List response that says whether there is more."""
 
     next_page_token: str
+
+
+class EnumClass(Protocol[Number_co]):
+    """An enum as the generated code has it."""
+
+    @property
+    def DESCRIPTOR(self) -> EnumDescriptor:  # noqa: N802
+        """What the contract says of it."""
+
+    def values(self) -> Sequence[Number_co]:
+        """Return its numbers, the unspecified one first."""
 
 
 @contextmanager
@@ -83,13 +103,23 @@ def message_to_json(message: Message) -> dict[str, Json]:
     return result
 
 
-def event_to_json(event: StoredEvent) -> dict[str, Json]:
-    """Return a stored event as JSON: its payload as ``text`` where it is UTF-8, else in base64."""
+def event_to_json(event: WithBody) -> dict[str, Json]:
+    """Return an event or message as JSON: its payload as ``text`` where it is UTF-8, else in base64."""
     if event.WhichOneof("body") == "payload":
         text = text_of(event.payload)
         if text is not None:
             event.text = text
     return message_to_json(event)
+
+
+def shown_body(event: WithBody) -> str:
+    """Return a payload for people: its text, cut, or the first of its bytes."""
+    payload = event.text.encode() if event.WhichOneof("body") == "text" else event.payload
+    text = text_of(payload)
+    if text is None:
+        more = "…" if len(payload) > SHOWN_BYTES_MAX else ""
+        return f"({len(payload)} bytes) {payload[:SHOWN_BYTES_MAX].hex(' ')}{more}"
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"
 
 
 def text_of(payload: bytes) -> str | None:
@@ -139,3 +169,16 @@ def bare_enum_name(enum: EnumDescriptor, number: int) -> str:
         return str(number)
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return value.name.removeprefix(prefix)
+
+
+def enum_number(name: str, enum: EnumClass[Number_co], *, flag: str) -> Number_co:
+    """Return the value of an enum that a person names without the enum's own name, in any case.
+
+    Raises: CommandFailed, naming the flag and what is known.
+    """
+    known = {bare_enum_name(enum.DESCRIPTOR, number): number for number in enum.values()[1:]}
+    number = known.get(name.upper())
+    if number is None:
+        sentence = f"{flag} {name!r} is not one of {', '.join(each.lower() for each in known)}"
+        raise CommandFailed(sentence, exit_code=EXIT_USAGE)
+    return number

@@ -8,7 +8,7 @@ import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.cli import lease_watch, maintenance
-from hub.cli.hub_calls import bare_enum_name, channel_to, message_to_json, moment_text, pages_of
+from hub.cli.hub_calls import channel_to, enum_number, message_to_json, moment_text, pages_of
 from hub.cli.lease_words import (
     TABLE_COLUMNS,
     abort_text,
@@ -27,7 +27,7 @@ from hub.cli.options import (
     ResourceArgument,
     checked_hub_project,
 )
-from hub.cli.output import EXIT_USAGE, CommandFailed, print_facts, print_json, print_table, printable
+from hub.cli.output import print_facts, print_json, print_table, printable
 from hub.cli.spans import span_text
 from synchub.channel import UNARY_SECONDS_MAX
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
@@ -144,7 +144,7 @@ def abort(
             hub_project=checked_hub_project(hub_project),
             resource=resource,
             fencing_token=token,
-            reason=_abort_reason(reason),
+            reason=enum_number(reason, AbortReason, flag="--reason"),
         )
         lease = LeaseServiceStub(channel).AbortLease(request, timeout=UNARY_SECONDS_MAX).lease
         if is_json:
@@ -160,15 +160,6 @@ app.add_typer(maintenance.app, name="maintenance")
 def _hub_now(channel: grpc.Channel) -> Timestamp:
     """Return hub time: what a lease's moments are to be compared with, whatever this machine's clock says."""
     return HubServiceStub(channel).GetHubInfo(GetHubInfoRequest(), timeout=UNARY_SECONDS_MAX).hub_time
-
-
-def _abort_reason(name: str) -> AbortReason.ValueType:
-    known = {bare_enum_name(AbortReason.DESCRIPTOR, number): number for number in AbortReason.values()[1:]}
-    reason = known.get(name.upper())
-    if reason is None:
-        sentence = f"--reason {name!r} is not one of {', '.join(each.lower() for each in known)}"
-        raise CommandFailed(sentence, exit_code=EXIT_USAGE)
-    return reason
 
 
 def _facts(resource: str, state: GetResourceStateResponse, *, hub_now: Timestamp) -> list[tuple[str, str]]:

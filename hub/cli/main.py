@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from hub.cli import alerts, demo, events, export, info, leases, projects, runs, runtimes, serve, tail
+from hub.cli import (
+    alerts,
+    demo,
+    events,
+    export,
+    info,
+    journal,
+    leases,
+    outbox,
+    projects,
+    runs,
+    runtimes,
+    serve,
+    tail,
+)
 from hub.cli.output import failures_told
 
 app = typer.Typer(
@@ -42,6 +56,8 @@ app.command("export", epilog=export.EXAMPLES)(export.export)
 app.add_typer(alerts.app, name="alerts")
 app.command("runtimes", epilog=runtimes.EXAMPLES)(runtimes.runtimes)
 app.add_typer(leases.app, name="leases")
+app.add_typer(journal.app, name="journal")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(projects.app, name="projects")
 app.command("info", epilog=info.EXAMPLES)(info.info)
 

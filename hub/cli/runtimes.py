@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from hub.cli.hub_calls import bare_enum_name, channel_to, message_to_json, moment_text, pages_of
+from hub.cli.hub_calls import bare_enum_name, channel_to, enum_number, message_to_json, moment_text, pages_of
 from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
-from hub.cli.output import EXIT_USAGE, CommandFailed, print_json, print_table
+from hub.cli.output import print_json, print_table
 from synchub.v1.presence_service_pb2 import ListRuntimesRequest, Runtime, RuntimeState
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 
@@ -34,7 +34,8 @@ def runtimes(
     with channel_to(hub) as channel:
         stub = PresenceServiceStub(channel)
         request = ListRuntimesRequest(
-            hub_project=checked_hub_project(hub_project), states=map(_state, states or [])
+            hub_project=checked_hub_project(hub_project),
+            states=[enum_number(state, RuntimeState, flag="--state") for state in states or ()],
         )
         pages = pages_of(
             lambda request, timeout: stub.ListRuntimes(request, timeout=timeout), request, entries_max=limit
@@ -49,15 +50,6 @@ def runtimes(
             map(_row, found),
             empty="no runtimes",
         )
-
-
-def _state(name: str) -> RuntimeState.ValueType:
-    known = {bare_enum_name(RuntimeState.DESCRIPTOR, number): number for number in RuntimeState.values()[1:]}
-    state = known.get(name.upper())
-    if state is None:
-        sentence = f"--state {name!r} is not one of {', '.join(each.lower() for each in known)}"
-        raise CommandFailed(sentence, exit_code=EXIT_USAGE)
-    return state
 
 
 def _row(runtime: Runtime) -> list[str]:
