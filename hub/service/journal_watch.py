@@ -135,6 +135,11 @@ class JournalWatches:
         self._monotonic_seconds = monotonic_seconds
         self._heads: dict[HubProject, _Head] = {}
 
+    @property
+    def watcher_count(self) -> int:
+        """How many watch now."""
+        return sum(len(head.wakes) for head in self._heads.values())
+
     def announce(self, changes: Changes) -> None:
         """Wake who watches a journal that got events."""
         for hub_project, head_position in changes.journal_head_positions.items():

@@ -27,6 +27,8 @@ class JournalGate(LeaseGate):
     def __init__(self, folder: Path, *, limits: Limits | None = None, wall_nanos: int = WALL_NANOS) -> None:
         self._claim_numbers = count(1)
         self.changes: list[Changes] = []
+        self.loses_announcements = False
+        """Whether commits are not announced, as one whose outcome was unknown."""
         super().__init__(folder, limits=limits, wall_nanos=wall_nanos)
 
     def _make_services(self) -> None:
@@ -42,7 +44,8 @@ class JournalGate(LeaseGate):
     def _announce(self, changes: Changes) -> None:
         self.changes.append(changes)
         super()._announce(changes)
-        self.journal_watches.announce(changes)
+        if not self.loses_announcements:
+            self.journal_watches.announce(changes)
 
     # --- short ways ---
 
