@@ -252,7 +252,7 @@ class LeaseClient(threading.Thread):
             nonce = self._rng.choice(("", credential.nonce, self._nonce()))
             self._calls.check(credential.resource, token=credential.token, nonce=nonce)
         else:
-            self._calls.check(resource, token=self._highest.get(resource, 1))
+            self._calls.check(resource, token=max(1, self._highest.get(resource, 1)))
 
     def _read(self, resource: str) -> None:
         self._calls.hub_time()

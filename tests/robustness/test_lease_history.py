@@ -15,13 +15,17 @@ import pytest
 
 from tests.robustness.lease_calls import LeaseCalls
 from tests.robustness.lease_checker import NOT_REACHED, Verdict, check_history
+from tests.robustness.lease_front import RecordingFront
 from tests.robustness.lease_history import Recorder, write_history
 from tests.robustness.lease_hub import LeaseHub
+from tests.robustness.lease_library_load import LibraryClient
 from tests.robustness.lease_load import Handed, LeaseClient, Surroundings
 from tests.robustness.tcp_proxy import TcpProxy
 
 CLIENTS: Final = 24
 CLIENTS_BEHIND_PROXY: Final = 8
+LIBRARY_CLIENTS: Final = 3
+"""Besides the others."""
 RESOURCES: Final = ("a", "b", "c", "d")
 OPERATIONS: Final = 1_500
 OPERATIONS_LONG: Final = 10_000
@@ -170,20 +174,26 @@ def test_every_history_of_leases_is_one_that_the_rules_allow(
 
 def go_one_round(hub: LeaseHub, recorder: Recorder, *, number: int, rng: random.Random) -> None:
     """Let all clients call while the hub has its faults, then read what there is in the end."""
+    rngs = (random.Random(rng.random()) for _ in range(CLIENTS + LIBRARY_CLIENTS + 1))
     names = [f"client-{number}-{place}" for place in range(CLIENTS)]
     ending, handed = threading.Event(), Handed()
     first = recorder.operation_count
     deadline = time.monotonic() + SECONDS_MAX
-    with TcpProxy(hub.address, random.Random(rng.random())) as proxy:
+    with TcpProxy(hub.address, next(rngs)) as proxy, RecordingFront(hub.address, recorder=recorder) as front:
         proxy.delay_seconds_max = DELAY_SECONDS_MAX
-        near, far = (
+        near, far, in_front = (
             Surroundings(address, recorder, RESOURCES, names, handed, ending)
-            for address in (hub.address, proxy.address)
+            for address in (hub.address, proxy.address, front.address)
         )
-        clients = [
-            LeaseClient(name, far if place < CLIENTS_BEHIND_PROXY else near, rng=random.Random(rng.random()))
+        clients: list[LeaseClient | LibraryClient] = [
+            LeaseClient(name, far if place < CLIENTS_BEHIND_PROXY else near, rng=next(rngs))
             for place, name in enumerate(names)
         ]
+        library_clients = [
+            LibraryClient(f"library-{number}-{place}", in_front, rng=next(rngs))
+            for place in range(LIBRARY_CLIENTS)
+        ]
+        clients += library_clients
         for client in clients:
             client.start()
         faults = Faults(hub, proxy, rng=rng)
@@ -199,6 +209,7 @@ def go_one_round(hub: LeaseHub, recorder: Recorder, *, number: int, rng: random.
             for client in clients:
                 client.join(60)
     assert all(client.has_ended_well for client in clients)
+    assert sum(client.held_count for client in library_clients) > 0
     reader = LeaseCalls("reader", hub.address, recorder=recorder)
     for resource in RESOURCES:
         reader.state(resource)
