@@ -5,6 +5,7 @@ and is no test: machines are noisy, so quote the ratios.
 
     .venv/bin/python scripts/bench.py ingest [--quick] [--json FILE]
     .venv/bin/python scripts/bench.py leases [--quick] [--json FILE]
+    .venv/bin/python scripts/bench.py journal [--quick] [--json FILE]
 """
 
 import argparse
@@ -18,6 +19,7 @@ import uvloop
 
 from scripts.benchmarks.figures import Figures, progress
 from scripts.benchmarks.ingest import bench_ingest
+from scripts.benchmarks.journal import bench_journal
 from scripts.benchmarks.leases import bench_leases
 
 
@@ -41,6 +43,11 @@ COMMANDS = (
         "leases",
         "64 callers that acquire, renew and release leases, against etcd and bare syncs of the disk",
         lambda is_quick: bench_leases(is_quick=is_quick),
+    ),
+    Command(
+        "journal",
+        "commits to 1 and to 64 streams under leases, against the same rows stored by hand",
+        lambda is_quick: bench_journal(is_quick=is_quick),
     ),
 )
 

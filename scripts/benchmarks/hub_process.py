@@ -3,16 +3,34 @@
 import asyncio
 import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
 
 STOP_SECONDS_MAX = 20
+
+
+class GroupCounts(NamedTuple):
+    """How many groups the hub committed so far, and how many commands they had."""
+
+    groups: float
+    commands: float
 
 
 @asynccontextmanager
 async def running_hub(folder: Path) -> AsyncIterator[str]:
     """Run a hub process on a store in the folder; give its address."""
+    async with running_hub_with_pages(folder) as (address, _):
+        yield address
+
+
+@asynccontextmanager
+async def running_hub_with_pages(folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """Run a hub process on a store in the folder; give its address and that of its pages."""
     command = [sys.executable, "-m", "hub", "serve", "--db", str(folder / "hub.db")]
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     with (folder / "hub.log").open("wb") as log:
@@ -23,7 +41,8 @@ async def running_hub(folder: Path) -> AsyncIterator[str]:
         line = await asyncio.to_thread(process.stdout.readline)
         if not line.startswith("listening on "):
             raise SystemExit(f"the hub did not start: {(folder / 'hub.log').read_text()}")
-        yield line.split()[2]
+        words = line.split()
+        yield words[2], words[4]
     finally:
         end_process(process)
         if process.stdout is not None:
@@ -38,3 +57,21 @@ def end_process(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+async def group_counts(pages: str) -> GroupCounts:
+    """Read from the hub's own page what it counted."""
+    text = await asyncio.to_thread(page_text, f"http://{pages}/metrics")
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.labels
+    }
+    return GroupCounts(samples["synchub_group_commands_count"], samples["synchub_group_commands_sum"])
+
+
+def page_text(url: str) -> str:
+    """Return a page of the hub."""
+    with urllib.request.urlopen(url, timeout=STOP_SECONDS_MAX) as answer:
+        return str(answer.read(), "utf-8")

@@ -31,7 +31,12 @@ def run_bench(
 
 
 @pytest.mark.parametrize(
-    ("command", "ratio"), [("ingest", "ratio_to_raw_sqlite"), ("leases", "ratio_by_calls_to_bare_calls")]
+    ("command", "ratio"),
+    [
+        ("ingest", "ratio_to_raw_sqlite"),
+        ("leases", "ratio_by_calls_to_bare_calls"),
+        ("journal", "ratio_many_streams_to_raw_groups"),
+    ],
 )
 def test_a_benchmark_gives_a_line_of_figures_a_line_of_ratios_and_json(
     command: str, ratio: str, tmp_path: Path
