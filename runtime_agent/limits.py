@@ -186,3 +186,34 @@ MAINTENANCE_TTL_SECONDS: Final = 30.0
 """TTL of a maintenance where nothing else is asked for."""
 MAINTENANCE_BEAT_SECONDS: Final = 1.0
 """How often it is renewed."""
+
+# --- the journal ------------------------------------------------------------------------------------
+
+COMMIT_SECONDS_MAX: Final = 30.0
+"""How long a commit is sent again under its message id while no hub answers."""
+JOURNAL_READ_SECONDS_MAX: Final = 10.0
+"""The same for a read, and for answers about outbox messages."""
+JOURNAL_RETRY_SECONDS_FIRST: Final = 0.1
+"""Ceiling of the first wait before such a call is sent again."""
+JOURNAL_RETRY_SECONDS_MAX: Final = 2.0
+"""Ceiling of every later one; of a watch and a dispatcher too, which go on for ever."""
+OUTBOX_VISIBILITY_SECONDS: Final = 30.0
+"""For how long a claimed message is hidden from other dispatchers."""
+OUTBOX_IN_FLIGHT_MAX: Final = 16
+"""Most messages that a dispatcher has claimed and not answered."""
+OUTBOX_CLAIM_MAX: Final = 100
+"""Most messages that a hub gives in one claim."""
+OUTBOX_POLL_SECONDS: Final = 1.0
+"""A dispatcher that has nothing to deliver asks again after so long at most."""
+OUTBOX_RETRY_SECONDS_FIRST: Final = 1.0
+"""Ceiling of the wait before a message is tried a second time."""
+OUTBOX_RETRY_SECONDS_MAX: Final = 300.0
+"""Ceiling of every later wait; ten tries take minutes in all."""
+OUTBOX_DELAY_SECONDS_MAX: Final = 24 * 3600.0
+"""Longest delay of a returned message that a hub takes."""
+OUTBOX_LEAVE_SECONDS_MAX: Final = 2.0
+"""How long a dispatcher that stops tries to give back what it has claimed."""
+PROJECTION_BUSY_SECONDS: Final = 5.0
+"""How long a write to a read model waits for another program's lock, before it is tried anew."""
+PROJECTION_RETRY_SECONDS: Final = 0.5
+"""How long it waits between two such tries."""

@@ -19,6 +19,7 @@ import grpc.aio
 
 from runtime_agent.core.values import RunKey
 from runtime_agent.hub_client import reading_codec as codec
+from runtime_agent.hub_client.async_journal_methods import AsyncJournalMethods
 from runtime_agent.hub_client.async_lease_methods import AsyncLeaseMethods
 from runtime_agent.hub_client.codec import HubFacts, hub_facts_from_proto
 from runtime_agent.hub_client.errors import HubCallError
@@ -46,7 +47,7 @@ from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 Batches: TypeAlias = Iterable[BatchToPush] | AsyncIterable[BatchToPush]
 
 
-class AsyncHubClient(AsyncLeaseMethods):
+class AsyncHubClient(AsyncLeaseMethods, AsyncJournalMethods):
     """Calls to one hub project over one channel. Belongs to one event loop; close it after use."""
 
     def __init__(
@@ -87,11 +88,6 @@ class AsyncHubClient(AsyncLeaseMethods):
             runtime_id=runtime_id,
             instance_id=instance_id,
         )
-
-    async def close(self) -> None:
-        """Close the channels; what is open on them ends, leases that are held are lost. Idempotent."""
-        self._maker.close()
-        await self._channel.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,7 +12,8 @@
 Every failure is a ``HubCallError``: decide on its ``reason`` (the bare reasons of the wire; "" where no
 hub answered), show its ``sentence`` to people. Lists are read page by page as they are iterated, so
 that memory stays bounded. A program that must not lose events uses the agent instead: it keeps them
-while no hub is in sight. The calls about leases are in ``lease_methods.py``.
+while no hub is in sight. The calls about leases are in ``lease_methods.py``, those about the
+journal in ``journal_methods.py``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ from runtime_agent.core.values import RunKey
 from runtime_agent.hub_client import reading_codec as codec
 from runtime_agent.hub_client.codec import HubFacts, hub_facts_from_proto
 from runtime_agent.hub_client.errors import HubCallError
+from runtime_agent.hub_client.journal_methods import JournalMethods
 from runtime_agent.hub_client.lease_methods import LeaseMethods
 from runtime_agent.hub_client.stored_values import (
     Alert,
@@ -48,7 +50,7 @@ from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 
 
-class HubClient(LeaseMethods):
+class HubClient(LeaseMethods, JournalMethods):
     """Calls to one hub project over one channel. Safe to share among threads; close it after use."""
 
     def __init__(
@@ -89,11 +91,6 @@ class HubClient(LeaseMethods):
             runtime_id=runtime_id,
             instance_id=instance_id,
         )
-
-    def close(self) -> None:
-        """Close the channels; what is open on them ends, leases that are held are lost. Idempotent."""
-        self._maker.close()
-        self._channel.close()
 
     def __enter__(self) -> Self:
         return self

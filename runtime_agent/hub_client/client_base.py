@@ -3,13 +3,16 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 import grpc
 import grpc.aio
 
 from runtime_agent.hub_client.errors import HubCallError
+from runtime_agent.hub_client.journal_calls import JournalCalls
+from runtime_agent.hub_client.lease_channel import ClientClosed, LeaseChannel
 from runtime_agent.hub_client.lease_maker import LeaseMaker
-from synchub.channel import HubAddress, refusal_from_error
+from synchub.channel import HubAddress, Refusal, refusal_from_error
 
 Page = TypeVar("Page", bound="_Page")
 
@@ -18,6 +21,18 @@ class _Page(Protocol):
     """A response of a list."""
 
     next_page_token: str
+
+
+class _Closing(Protocol):
+    """Something that a blocking client ends when it is closed."""
+
+    def close(self) -> None: ...
+
+
+class _AwaitedClosing(Protocol):
+    """The same of a client that awaits."""
+
+    async def close(self) -> None: ...
 
 
 class _ClientBase:
@@ -31,6 +46,8 @@ class _ClientBase:
         self._maker = LeaseMaker(
             addresses, hub_project=hub_project, runtime_id=runtime_id, instance_id=instance_id
         )
+        self._journal = JournalCalls(LeaseChannel(addresses), hub_project)
+        self._is_closed = False
 
     @property
     def runtime_id(self) -> str:
@@ -41,6 +58,10 @@ class _ClientBase:
     def instance_id(self) -> str:
         """The holder of leases where none is named; a random id where the client was given none."""
         return self._maker.instance_id
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise ClientClosed(Refusal(grpc.StatusCode.CANCELLED, "the client is closed"), self._addresses)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -66,6 +87,24 @@ class BlockingClientBase(_ClientBase):
             hub_project=hub_project, addresses=addresses, runtime_id=runtime_id, instance_id=instance_id
         )
         self._channel = channel
+        self._closing: WeakSet[_Closing] = WeakSet()
+
+    def close(self) -> None:
+        """Close the channels; what is open on them ends, leases that are held are lost. Idempotent.
+
+        Dispatchers give back what they have claimed.
+        """
+        self._is_closed = True
+        for each in list(self._closing):
+            each.close()
+        self._journal.channel.close()
+        self._maker.close()
+        self._channel.close()
+
+    def _close_later(self, closing: _Closing) -> None:
+        """Close something with the client, at the latest. Raises: ClientClosed."""
+        self._refuse_if_closed()
+        self._closing.add(closing)
 
     def _pages(self, load: Callable[[str], Page]) -> Iterator[Page]:
         page_token = ""
@@ -94,6 +133,24 @@ class AwaitedClientBase(_ClientBase):
             hub_project=hub_project, addresses=addresses, runtime_id=runtime_id, instance_id=instance_id
         )
         self._channel = channel
+        self._closing: WeakSet[_AwaitedClosing] = WeakSet()
+
+    async def close(self) -> None:
+        """Close the channels; what is open on them ends, leases that are held are lost. Idempotent.
+
+        Dispatchers give back what they have claimed.
+        """
+        self._is_closed = True
+        for each in list(self._closing):
+            await each.close()
+        self._journal.channel.close()
+        self._maker.close()
+        await self._channel.close()
+
+    def _close_later(self, closing: _AwaitedClosing) -> None:
+        """Close something with the client, at the latest. Raises: ClientClosed."""
+        self._refuse_if_closed()
+        self._closing.add(closing)
 
     async def _pages(self, load: Callable[[str], Awaitable[Page]]) -> AsyncIterator[Page]:
         page_token = ""

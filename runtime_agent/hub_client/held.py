@@ -10,6 +10,7 @@ from runtime_agent.core.lease import AbortReason
 from runtime_agent.core.lease_errors import LeaseLost
 from runtime_agent.hub_client.lease_channel import LeaseChannel
 from runtime_agent.hub_client.lease_steps import Steps
+from runtime_agent.hub_client.lease_values import LeaseCredential
 
 
 class HeldCore(Protocol):
@@ -25,6 +26,11 @@ class HeldCore(Protocol):
     @property
     def resource(self) -> str:
         """What it is about."""
+        ...
+
+    @property
+    def credential(self) -> LeaseCredential:
+        """What proves the tenure acquired last. Raises: LeaseNotHeld."""
         ...
 
     @property
@@ -78,6 +84,15 @@ class Held:
     def resource(self) -> str:
         """The resource."""
         return self._held.resource
+
+    @property
+    def credential(self) -> LeaseCredential:
+        """What proves the tenure to the hub, for calls that ask for it; it stays readable after a loss.
+
+        Take it once, as the token below, and keep it out of logs. Raises: LeaseNotHeld where it never was
+        acquired.
+        """
+        return self._held.credential
 
     @property
     def fencing_token(self) -> int:

@@ -42,7 +42,7 @@ _PUSH_METHOD: Final = "/synchub.v1.SyncService/PushEvents"
 
 
 @contextmanager
-def _translated(addresses: tuple[HubAddress, ...]) -> Iterator[None]:
+def translated(addresses: tuple[HubAddress, ...]) -> Iterator[None]:
     """Turn what gRPC raises into ``HubCallError``; a cancelled task stays cancelled."""
     try:
         yield
@@ -70,7 +70,7 @@ class HubStream(Generic[Request, Response]):
 
     async def send(self, request: Request) -> None:
         """Write one request; waits while the hub takes no more. Raises: HubCallError."""
-        with _translated(self._addresses):
+        with translated(self._addresses):
             try:
                 await self._call.write(request)
             except asyncio.InvalidStateError:
@@ -80,7 +80,7 @@ class HubStream(Generic[Request, Response]):
 
     async def receive(self) -> Response:
         """Return the next response; its ``error`` and the stream's end are raised as HubCallError."""
-        with _translated(self._addresses):
+        with translated(self._addresses):
             read = await self._call.read()
         if read is grpc.aio.EOF:
             raise HubCallError(
@@ -94,7 +94,7 @@ class HubStream(Generic[Request, Response]):
 
     async def half_close(self) -> None:
         """Say that nothing more will be sent. Raises: HubCallError."""
-        with _translated(self._addresses):
+        with translated(self._addresses):
             await self._call.done_writing()
 
     async def _raise_status(self) -> None:
@@ -181,7 +181,7 @@ class HubConnection:
 
     async def wait_until_lost(self) -> None:
         """Return once the connection, up now, goes away in a way that this machine can see."""
-        with _translated(self._addresses):
+        with translated(self._addresses):
             while True:
                 state = self._channel.get_state()
                 if state is not grpc.ChannelConnectivity.READY:
@@ -192,7 +192,7 @@ class HubConnection:
 
     async def get_facts(self) -> HubFacts:
         """Return what the hub says of itself. Raises: HubCallError."""
-        with _translated(self._addresses):
+        with translated(self._addresses):
             response = await self._hub.GetHubInfo(
                 hub_service_pb2.GetHubInfoRequest(), timeout=UNARY_SECONDS_MAX
             )
@@ -206,7 +206,7 @@ class HubConnection:
         Raises: HubCallError.
         """
         request = codec.reconcile_request(sender, runs, known_hub_generation=known_hub_generation)
-        with _translated(self._addresses):
+        with translated(self._addresses):
             response = await self._sync.ReconcileRuns(request, timeout=limits.RECONCILE_SECONDS_MAX)
         views = (codec.reconciled_run_from_proto(each) for each in response.runs)
         return response.hub_generation, {view.run: view for view in views}
@@ -225,7 +225,7 @@ class HubConnection:
             after_sequence=after_sequence,
             page_size=limit,
         )
-        with _translated(self._addresses):
+        with translated(self._addresses):
             response = await self._sync.ListEvents(request, timeout=UNARY_SECONDS_MAX)
         return tuple(codec.fetched_event_from_proto(each) for each in response.events)
 

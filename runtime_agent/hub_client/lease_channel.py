@@ -1,9 +1,9 @@
-"""The connection on which a client acquires, renews and gives back leases, whether it blocks or not.
+"""A connection on which a client sends what must arrive, whether it blocks or not: leases, and the journal.
 
-It is one of its own, so that a renewal waits behind nothing; it is used from threads, so that a renewal
-does not wait for an event loop. A connection on which the hub was not reached is replaced by a fresh one
-at the next call: one that hangs half open is left behind, and a hub that comes back is found at once, not
-after gRPC's growing wait. No call is sent twice in here; whoever calls has a deadline to keep.
+Each of the two has one of its own, so that a renewal waits behind nothing; it is used from threads, so that
+a renewal does not wait for an event loop. A connection on which the hub was not reached is replaced by a
+fresh one at the next call: one that hangs half open is left behind, and a hub that comes back is found at
+once, not after gRPC's growing wait. No call is sent twice in here; whoever calls has a deadline to keep.
 """
 
 import threading
@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from runtime_agent.hub_client.errors import HubCallError
 from synchub.channel import HubAddress, Refusal, dial, refusal_from_error
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
+from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 
 Request = TypeVar("Request", bound=Message)
@@ -26,9 +27,10 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class LeaseStubs:
-    """The services that lease calls need, on one connection."""
+    """The services that these calls need, on one connection."""
 
     leases: LeaseServiceStub
+    journal: JournalServiceStub
     hub: HubServiceStub
 
 
@@ -73,7 +75,9 @@ class _Connection:
 
     def __init__(self, addresses: tuple[HubAddress, ...]) -> None:
         self.channel = dial(addresses, retries=False)
-        self.stubs = LeaseStubs(LeaseServiceStub(self.channel), HubServiceStub(self.channel))
+        self.stubs = LeaseStubs(
+            LeaseServiceStub(self.channel), JournalServiceStub(self.channel), HubServiceStub(self.channel)
+        )
         self.call_count = 0
         self.is_retired = False
 

@@ -29,7 +29,6 @@ from runtime_agent.core.lease import (
     OpeningTry,
     RenewalTiming,
     decide_opening_refusal,
-    is_worth_repeating,
     loss_of,
 )
 from runtime_agent.core.lease_errors import LeaseGrantLate, LeaseLost, LeaseNotHeld
@@ -37,7 +36,7 @@ from runtime_agent.hub_client import lease_codec as codec
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.lease_channel import Call, ClientClosed, LeaseChannel, unary
 from runtime_agent.hub_client.lease_keeper import Keeper, LeaseSurroundings
-from runtime_agent.hub_client.lease_steps import Pause, Steps, ask
+from runtime_agent.hub_client.lease_steps import Pause, Steps, ask, repeat
 from runtime_agent.hub_client.lease_values import (
     LeaseCredential,
     LeaseState,
@@ -143,9 +142,14 @@ class TenureCore:
         return keeper
 
     @property
+    def credential(self) -> LeaseCredential:
+        """What proves the tenure acquired last."""
+        return self.keeper.opened.credential
+
+    @property
     def fencing_token(self) -> int:
         """The token of the tenure acquired last."""
-        return self.keeper.opened.credential.fencing_token
+        return self.credential.fencing_token
 
     @property
     def epoch(self) -> int:
@@ -224,23 +228,7 @@ class TenureCore:
 
         Raises: HubCallError, the last one.
         """
-        over_at = self._clock() + seconds_max
-        left_seconds = seconds_max
-        backoff = self._backoff()
-        while True:
-            try:
-                answer = yield call(min(UNARY_SECONDS_MAX, left_seconds))
-            except HubCallError as error:
-                wait_seconds = backoff.next_wait_seconds()
-                if not _may_repeat(error):
-                    raise
-                yield Pause(wait_seconds)
-                left_seconds = over_at - self._clock()
-                if left_seconds <= 0:
-                    raise
-            else:
-                assert answer is not None
-                return answer
+        return repeat(call, seconds_max=seconds_max, backoff=self._backoff(), clock=self._clock)
 
     # --- inside ---
 
@@ -365,11 +353,6 @@ class TenureCore:
     def _tell_lost(self, lost: LeaseLost) -> None:
         if self.on_lost is not None:
             self.on_lost(lost)
-
-
-def _may_repeat(error: HubCallError) -> bool:
-    is_closed = isinstance(error, ClientClosed)
-    return not is_closed and is_worth_repeating(error.reason, error.refusal.code.name)
 
 
 def _ask_for_info(timeout_seconds: float) -> Call:

@@ -9,12 +9,15 @@ a claim that is refused must change nothing.
 import threading
 from collections.abc import Callable
 
+from runtime_agent import limits
+from runtime_agent.core.errors import RuntimeAgentError
 from runtime_agent.core.lease import AbortReason
 from runtime_agent.core.lease_errors import LeaseError, LeaseHeld, LeaseLost, LeaseNotHeld
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.lease_channel import LeaseChannel
 from runtime_agent.hub_client.lease_kinds import LeaseCore
 from runtime_agent.hub_client.lease_steps import Pause, Steps
+from runtime_agent.hub_client.lease_values import LeaseCredential
 
 
 class PairCore:
@@ -53,6 +56,11 @@ class PairCore:
     def resource(self) -> str:
         """The first one's."""
         return self._first.resource
+
+    @property
+    def credential(self) -> LeaseCredential:
+        """The first one's."""
+        return self._first.credential
 
     @property
     def fencing_token(self) -> int:
@@ -100,6 +108,10 @@ class PairCore:
         try:
             yield from self._polled(self._first, over_at)
             self._begin()
+        except RuntimeAgentError:
+            # Whoever is refused finds the second name free again, for another claim at once.
+            yield from self._leave_quietly()
+            raise
         except BaseException:
             self._first.abandon()
             self._second.abandon()
@@ -115,6 +127,12 @@ class PairCore:
             self._second.abandon()
             raise
         yield from self._second.leave(seconds_max)
+
+    def _leave_quietly(self) -> Steps[None]:
+        try:
+            yield from self.leave(limits.LEASE_LEAVE_SECONDS_MAX)
+        except HubCallError:
+            pass  # it expires by itself; why the claim failed is more important
 
     def _polled(self, part: LeaseCore, over_at: float) -> Steps[None]:
         while True:

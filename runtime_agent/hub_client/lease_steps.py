@@ -6,7 +6,7 @@ where it yielded; or it yields a ``Pause``. ``run_steps`` blocks meanwhile, ``ru
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
@@ -14,8 +14,11 @@ from typing import Generic, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from runtime_agent.core.backoff import Backoff
+from runtime_agent.core.lease import is_worth_repeating
 from runtime_agent.hub_client.errors import HubCallError
-from runtime_agent.hub_client.lease_channel import Call, LeaseChannel
+from runtime_agent.hub_client.lease_channel import Call, ClientClosed, LeaseChannel
+from synchub.channel import UNARY_SECONDS_MAX
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
@@ -36,6 +39,39 @@ def ask(call: Call, answer_type: type[Answer]) -> Steps[Answer]:
     answer = yield call
     assert isinstance(answer, answer_type)
     return answer
+
+
+def repeat(
+    call: Callable[[float], Call], *, seconds_max: float, backoff: Backoff, clock: Callable[[], float]
+) -> Steps[Message]:
+    """Send a repeatable call until it is answered, at least once.
+
+    ``call`` is given how long it may take, ``clock`` are seconds that only rise.
+
+    Raises: HubCallError, the last one.
+    """
+    over_at = clock() + seconds_max
+    left_seconds = seconds_max
+    while True:
+        try:
+            answer = yield call(min(UNARY_SECONDS_MAX, left_seconds))
+        except HubCallError as error:
+            wait_seconds = backoff.next_wait_seconds()
+            if not may_repeat(error):
+                raise
+            yield Pause(wait_seconds)
+            left_seconds = over_at - clock()
+            if left_seconds <= 0:
+                raise
+        else:
+            assert answer is not None
+            return answer
+
+
+def may_repeat(error: HubCallError) -> bool:
+    """Say whether a call that failed so may succeed by being sent again."""
+    is_closed = isinstance(error, ClientClosed)
+    return not is_closed and is_worth_repeating(error.reason, error.refusal.code.name)
 
 
 def run_steps(steps: Steps[Result], channel: LeaseChannel) -> Result:

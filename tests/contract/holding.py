@@ -12,6 +12,7 @@ from runtime_agent.hub_client.lease_core import LeasePlace
 from runtime_agent.hub_client.lease_keeper import LeaseSurroundings, suspension_counting_seconds
 from runtime_agent.hub_client.lease_kinds import LeaseCore
 from runtime_agent.hub_client.lease_values import LeaseWish
+from runtime_agent.hub_client.turn_lease import Turn, TurnCore
 from synchub.channel import parse_addresses
 
 SECONDS_MAX: Final = 20.0
@@ -72,6 +73,18 @@ class Holding:
         on_lost: Callable[[LeaseLost], None] | None = None,
     ) -> Lease:
         return Lease(self.core(holder_id, ttl_seconds=ttl_seconds, wait_seconds=wait_seconds), on_lost)
+
+    def turn(self, topic: str, *, query_id: str, on_lost: Callable[[LeaseLost], None]) -> Turn:
+        core = TurnCore(
+            self._place,
+            LeaseWish("", "runtime", "a", "", ttl_seconds=10.0),
+            topic=topic,
+            query_id=query_id,
+            origin="test",
+            wait_seconds=0.0,
+            margin_seconds=0.5,
+        )
+        return Turn(core, on_lost)
 
 
 class InBackground:

@@ -27,7 +27,7 @@ from runtime_agent.hub_client.lease_names import (
 )
 from runtime_agent.hub_client.lease_values import LeaseState
 from runtime_agent.hub_client.turn_lease import Turn
-from tests.contract.holding import InBackground, Losses, until
+from tests.contract.holding import Holding, InBackground, JumpingClock, Losses, until
 
 
 @pytest.fixture
@@ -144,6 +144,24 @@ def test_a_turn_is_lost_where_its_query_is_lost(hub: HubClient) -> None:
         with pytest.raises(LeaseLost):
             held.check()
         until(lambda: hub.get_lease(turn_resource("orders")).state is LeaseState.RELEASED)
+
+
+def test_a_turn_of_which_both_leases_are_lost_at_once_is_told_once(
+    hub: HubClient, grpc_addr: str, hub_project: str
+) -> None:
+    losses, clock = Losses(), JumpingClock()
+    holding = Holding(grpc_addr, hub_project, clock)
+    try:
+        for round_number in (1, 2):
+            held = holding.turn("orders", query_id="q1", on_lost=losses).acquire()
+            clock.slept_seconds += 30.0
+            until(lambda: len(losses.told) >= round_number)  # noqa: B023 - it is waited for at once
+            with pytest.raises(LeaseLost):
+                held.check()
+            time.sleep(0.2)  # a second call would come about now
+            assert [lost.fencing_token for lost in losses.told] == list(range(1, round_number + 1))
+    finally:
+        holding.channel.close()
 
 
 @pytest.mark.parametrize("reason", list(AbortReason))
