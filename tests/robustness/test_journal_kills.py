@@ -52,12 +52,12 @@ def counts_of(callers: Iterable[Caller]) -> Counter[str]:
     """What all of them saw so far."""
     counts: Counter[str] = Counter()
     for caller in callers:
-        counts.update(caller.counts)
+        counts.update(dict(caller.counts))  # a copy at once: the caller goes on
     return counts
 
 
 def let_all_be_seen(callers: Iterable[Caller]) -> None:
-    """Wait until enough was done and everything that is rare was seen, instead of trusting the machine's speed."""
+    """Wait until all that is rare was seen, instead of trusting the machine's speed."""
     deadline = time.monotonic() + SEEN_SECONDS_MAX
     while True:
         counts = counts_of(callers)
