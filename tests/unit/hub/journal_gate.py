@@ -25,7 +25,7 @@ class JournalGate(LeaseGate):
     """One life of a hub's journal and leases over the store in a folder."""
 
     def __init__(self, folder: Path, *, limits: Limits | None = None, wall_nanos: int = WALL_NANOS) -> None:
-        self._claim_numbers = count(1)
+        self.claim_numbers = count(1)
         self.changes: list[Changes] = []
         self.loses_announcements = False
         """Whether commits are not announced, as one whose outcome was unknown."""
@@ -34,7 +34,7 @@ class JournalGate(LeaseGate):
     def _make_services(self) -> None:
         super()._make_services()
         self.journal = Journal(
-            self.async_writer, limits=self.limits, new_claim_id=lambda: f"claim-{next(self._claim_numbers)}"
+            self.async_writer, limits=self.limits, new_claim_id=lambda: f"claim-{next(self.claim_numbers)}"
         )
         self.journal_reads = JournalReads(self.readers, self.async_writer, now_nanos=self.clock.now)
         self.journal_watches = JournalWatches(
