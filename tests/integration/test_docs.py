@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -81,7 +82,7 @@ def test_the_commands_of_the_page_push_and_read_a_run(address: str) -> None:
 def test_the_commands_of_the_page_take_a_lease_through_its_life(address: str) -> None:
     if not (ROOT / ".venv-grpcurl" / "bin" / "grpcurl").exists():
         pytest.skip("no grpcurl: scripts/setup installs it on x86-64 Linux")
-    (script,) = (block for block in blocks("wire.md", "sh") if "AcquireLease" in block)
+    (script,) = (block for block in blocks("wire.md", "sh") if "LeaseService/$1" in block)
     told = run(["bash", "-euo", "pipefail", "-c", script.replace(ADDRESS, address)], folder=ROOT)
     acquired, renewed, checked, aborted, _, state = json.loads("[" + told.replace("}\n{", "},\n{") + "]")
     assert (acquired["lease"]["fencing_token"], acquired["lease"]["ttl"]) == ("1", "30s")
@@ -89,6 +90,28 @@ def test_the_commands_of_the_page_take_a_lease_through_its_life(address: str) ->
     assert checked["is_current"]
     assert aborted["lease"]["is_abort_requested"]
     assert state["lease"]["state"] == "LEASE_STATE_RELEASED"
+
+
+def test_the_commands_of_the_page_commit_read_and_deliver(address: str) -> None:
+    if not (ROOT / ".venv-grpcurl" / "bin" / "grpcurl").exists():
+        pytest.skip("no grpcurl: scripts/setup installs it on x86-64 Linux")
+    told: list[str] = []
+    for mark in ("JournalService/Commit", "AcknowledgeOutboxMessage"):
+        (script,) = (block for block in blocks("wire.md", "sh") if mark in block)
+        told.append(run(["bash", "-euo", "pipefail", "-c", script.replace(ADDRESS, address)], folder=ROOT))
+    answers = json.loads("[" + "".join(told).replace("}\n{", "},\n{") + "]")
+    _, committed, again, stream, streams, projection, journal, outbox, returned, late = answers
+    assert (committed["revision"], committed["positions"], "recovered" in committed) == ("1", ["1"], False)
+    assert again.pop("recovered")
+    assert again == committed
+    (event,) = stream["events"]
+    assert (event["event_id"], event["text"], stream["done"]) == ("placed-7", "two chairs", True)
+    assert [each["stream_id"] for each in streams["streams"]] == ["order-7"]
+    assert b64decode(projection["projection"]["value"]) == b"2 chairs"
+    assert [each["position"] for each in journal["events"]] == ["1"]
+    assert [each["text"] for each in outbox["messages"]] == ["thank you"]
+    assert returned == {"outcome": "OUTBOX_OUTCOME_DONE", "state": "OUTBOX_MESSAGE_STATE_PENDING"}
+    assert late == {"outcome": "OUTBOX_OUTCOME_CLAIM_LOST"}
 
 
 def test_the_pages_of_leases_name_each_reason_that_the_contract_has() -> None:
