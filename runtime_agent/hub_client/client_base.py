@@ -50,6 +50,11 @@ class _ClientBase:
         self._is_closed = False
 
     @property
+    def hub_project(self) -> str:
+        """The tenant that its calls are about."""
+        return self._hub_project
+
+    @property
     def runtime_id(self) -> str:
         """The runtime that holds leases where none is named; this host where the client was given none."""
         return self._maker.runtime_id
