@@ -13,7 +13,7 @@ from tests.contract.conversation import refusal_of
 from tests.contract.hub_in_thread import HubInThread
 from tests.contract.hub_time import HandClock, hub_in_hand
 from tests.contract.lease_calls import LeaseCalls, reason_of, refused
-from tests.contract.leasing import acquire_request
+from tests.contract.leasing import CALL_SECONDS_MAX, acquire_request
 
 TTL = 10.0
 WAITERS_MAX = Limits().lease_waiters_max
@@ -70,7 +70,8 @@ def test_who_comes_later_is_not_served_before_who_waits(calls: LeaseCalls) -> No
         waiting = calls.waiting(f"b{number}", f"b{number}-")
         passing = [
             calls.stub.AcquireLease.future(
-                acquire_request(calls.hub_project, holder_id=f"passer-{index}", secret="")
+                acquire_request(calls.hub_project, holder_id=f"passer-{index}", secret=""),
+                timeout=CALL_SECONDS_MAX,
             )
             for index in range(3)
         ]
@@ -91,12 +92,13 @@ def test_the_live_holder_renews_and_restarts_while_others_wait(calls: LeaseCalls
 def test_a_thousand_wait_and_the_next_one_is_refused(calls: LeaseCalls) -> None:
     held = calls.acquire().credential
     waiting = [
-        calls.stub.AcquireLease.future(wanted(calls, f"waiter-{number}")) for number in range(WAITERS_MAX)
+        calls.stub.AcquireLease.future(wanted(calls, f"waiter-{number}"), timeout=CALL_SECONDS_MAX)
+        for number in range(WAITERS_MAX)
     ]
     calls.until_waiters(WAITERS_MAX)
     before = calls.state()
     assert len(before.waiters) == Limits().lease_waiters_shown_max
-    refusal = refusal_of(lambda: calls.stub.AcquireLease(wanted(calls, "one more")))
+    refusal = refusal_of(lambda: calls.stub.AcquireLease(wanted(calls, "one more"), timeout=CALL_SECONDS_MAX))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
     assert refusal.metadata == {"limit": "lease_waiters_max", "limitValue": str(WAITERS_MAX)}
     assert calls.state() == before
@@ -106,7 +108,7 @@ def test_a_thousand_wait_and_the_next_one_is_refused(calls: LeaseCalls) -> None:
     other.waiting().cancel()
     waiting.pop().cancel()
     calls.until_waiters(WAITERS_MAX - 1)
-    waiting.append(calls.stub.AcquireLease.future(wanted(calls, "one more")))
+    waiting.append(calls.stub.AcquireLease.future(wanted(calls, "one more"), timeout=CALL_SECONDS_MAX))
     calls.until_waiters(WAITERS_MAX)
     calls.release(held)
     first = next(call for call in waiting if call.done() or call is waiting[0])
@@ -119,7 +121,7 @@ def test_a_thousand_wait_and_the_next_one_is_refused(calls: LeaseCalls) -> None:
 def test_a_second_call_under_the_same_nonce_takes_the_place_over(calls: LeaseCalls) -> None:
     held = calls.acquire().credential
     first, behind = calls.waiting("b", "b1"), calls.waiting("c", "c1")
-    second = calls.stub.AcquireLease.future(wanted(calls, "b", secret="b1"))
+    second = calls.stub.AcquireLease.future(wanted(calls, "b", secret="b1"), timeout=CALL_SECONDS_MAX)
     assert reason_of(first) == "LEASE_SUPERSEDED"
     assert waiting_in(calls) == ["b", "c"]
     calls.release(held)
@@ -172,7 +174,7 @@ def test_a_grant_to_a_client_that_vanishes_at_that_moment_blocks_nobody_for_long
         releasing.result()
         if not vanishing.cancelled():
             calls.release(vanishing.result().credential)
-        following = calls.stub.AcquireLease.future(wanted(calls, "next"))
+        following = calls.stub.AcquireLease.future(wanted(calls, "next"), timeout=CALL_SECONDS_MAX)
         try:
             held = following.result(timeout=SOON_SECONDS).credential
             noticed_count += 1

@@ -24,7 +24,7 @@ from tests.contract.hub_in_thread import HubInThread
 from tests.contract.hub_time import HandClock, hub_in_hand
 from tests.contract.lease_calls import LeaseCalls
 from tests.contract.lease_situations import SITUATIONS, InBand, World, check, held, renew_on_stream
-from tests.contract.leasing import nonce
+from tests.contract.leasing import CALL_SECONDS_MAX, nonce
 
 GRANTED: Final = "-"
 
@@ -342,7 +342,9 @@ def test_one_more_waiter_than_may_wait_is_refused(world: World) -> None:
     held(world)
     waiting = world.calls.waiting()
     more = LeaseCalls(world.calls.stub, world.calls.hub_project)
-    refusal = refusal_without_change(world, lambda _world: more.stub.AcquireLease(wait_request(more)))
+    refusal = refusal_without_change(
+        world, lambda _world: more.stub.AcquireLease(wait_request(more), timeout=CALL_SECONDS_MAX)
+    )
     assert_whole(refusal, "LIMIT_REACHED", shows_token=False)
     assert refusal.metadata == {"limit": "lease_waiters_max", "limitValue": "1"}
     waiting.cancel()

@@ -79,6 +79,19 @@ def test_who_waits_behind_a_grant_that_nobody_hears_of_gets_the_resource(gate: L
     assert second.result().tenure.fencing_token == 3
 
 
+def test_who_goes_away_when_its_turn_comes_lets_the_next_one_know(gate: LeaseGate) -> None:
+    held = acquire(gate, claim("a"))
+    first, second = wait(gate, claim("b")), wait(gate, claim("c"))
+    releasing = gate.loop.create_task(gate.leases.release(gate.caller, credential(held), repeat=None))
+    gate.run_without_commits()
+    # The first one is woken by this commit, and is gone before it could try.
+    gate.writer.step()
+    first.cancel()
+    gate.settle()
+    assert releasing.done()
+    assert second.result().tenure.fencing_token == 2
+
+
 def test_a_takeover_and_a_maintenance_that_nobody_hears_of_are_given_back_too(gate: LeaseGate) -> None:
     acquire(gate, claim("a"))
     gate.pass_time(TTL)
