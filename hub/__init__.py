@@ -1,4 +1,4 @@
-"""The hub: takes each event of many runtimes exactly once, and says who is alive.
+"""The hub: takes each event of many runtimes exactly once, says who is alive, decides who may act on what.
 
 START HERE. A pushed event comes this way::
 
@@ -9,7 +9,9 @@ START HERE. A pushed event comes this way::
     hub.core.ingest         the decision: accepted, duplicate or conflict, a pure function
     hub.store.writing       rows, in SQL that lies beside it in .sql files
 
-and after the COMMIT the answer goes back, and watchers (``hub.service.watch``) wake.
+and after the COMMIT the answer goes back, and watchers (``hub.service.watch``) wake. A lease and a commit
+to the journal come the same way: ``rpc.lease_service``, ``service.leases``, ``core.lease``;
+``rpc.journal_service``, ``service.journal``, ``core.journal``.
 
 Where things are:
 
