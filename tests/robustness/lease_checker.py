@@ -21,7 +21,7 @@ from tests.robustness.lease_promises import (
 )
 from tests.robustness.lease_requests import Merged, as_one_operation_each
 from tests.robustness.lease_state import State
-from tests.robustness.lease_times import Times
+from tests.robustness.lease_times import Times, jumps_at_starts
 from tests.robustness.linearizability import STEPS_MAX, Interval, Rising, Search
 
 GIVEN_BACK: Final = frozenset({Call.ACQUIRE, Call.TAKEOVER, Call.BEGIN_MAINTENANCE})
@@ -71,6 +71,7 @@ def check_history(history: History, *, must_reach: Iterable[str] = ()) -> Verdic
         verdict.add("queue", check_queue(operations))
         _check_order(operations, merged, times=times, verdict=verdict)
     _count(history, verdict.counts)
+    verdict.counts["hub time ahead at a start"] = jumps_at_starts(history.operations, times)
     verdict.add(NOT_REACHED, (name for name in must_reach if not verdict.counts[name]))
     return verdict
 

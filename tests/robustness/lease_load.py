@@ -23,7 +23,7 @@ DEADLINES: Final = (0.008, 0.4, 1.0, 1.0, 3.0, 3.0)
 """In seconds; the first is about as long as the hub's disk takes, so that answers are missed."""
 FORMER_MAX: Final = 6
 """How many lost credentials a client remembers and tries again."""
-EDGE_NANOS: Final = 40 * MILLISECOND
+EDGE_NANOS: Final = 20 * MILLISECOND
 RESOURCE_CHANCES: Final = (6, 6, 4, 1)
 """How often each resource is wanted; the last so seldom that an expired lease lies there for a while."""
 WAITED_FOR: Final = 2
@@ -80,7 +80,7 @@ class LeaseClient(threading.Thread):
     def run(self) -> None:
         as_holder: list[tuple[Callable[[str], object], int]] = [
             (self._renew, 24),
-            (self._renew_at_the_edge, 4),
+            (self._renew_at_the_edge, 8),
             (self._release, 12),
             (self._transfer, 6),
             (self._finish_maintenance, 40),
@@ -171,10 +171,12 @@ class LeaseClient(threading.Thread):
 
     def _renew_at_the_edge(self, resource: str) -> None:
         """Renew when the lease is about to expire, or just has."""
-        held = self._held.get(resource) or self._any_held()
+        # Where others wait it is gone at once.
+        lying = [self._held[name] for name in self._all.resources[WAITED_FOR:] if name in self._held]
+        held = self._rng.choice(lying) if lying else self._held.get(resource)
         if held is None or held.is_maintenance:
             return
-        until_nanos = self._ends.get(held.resource, 0) + self._rng.randrange(-EDGE_NANOS, EDGE_NANOS)
+        until_nanos = self._ends.get(held.resource, 0) + self._rng.randrange(-EDGE_NANOS, 2 * EDGE_NANOS)
         time.sleep(min(max(0, until_nanos - client_nanos()), max(TTLS)) / SECOND)
         self._learn(self._calls.renew(held))
 

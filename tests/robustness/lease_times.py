@@ -5,13 +5,16 @@ calls that came wholly before or after.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Final
 
 from tests.robustness.lease_history import Fault, Happening, History, Operation, Outcome
 from tests.robustness.lease_model import told_now
 from tests.robustness.lease_state import FOREVER, Span
+
+JUMP_NANOS_MIN: Final = 400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,17 @@ class Times:
             if life.started_nanos <= operation.invoke_nanos and operation.return_nanos <= life.ended_nanos:
                 return number
         return None
+
+
+def jumps_at_starts(operations: Iterable[Operation], times: Times) -> int:
+    """Return how often hub time was well ahead of where it had been when a hub was started again."""
+    ahead: dict[int, int] = {}
+    for operation in operations:
+        now, life = told_now(operation), times.life_of(operation)
+        if now is not None and life is not None:
+            ahead[life] = max(ahead.get(life, -FOREVER), now - operation.return_nanos)
+    offsets = [ahead[life] for life in sorted(ahead)]
+    return sum(after > before + JUMP_NANOS_MIN for before, after in pairwise(offsets))
 
 
 def _lives(faults: Sequence[Fault]) -> list[Life]:

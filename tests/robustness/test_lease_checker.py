@@ -366,6 +366,16 @@ def test_what_was_not_reached_is_a_fault() -> None:
     assert verdict.faults == ["not reached: unknown", "not reached: LEASE_FENCED"]
 
 
+def test_a_clock_that_was_set_shows_when_the_hub_starts_again() -> None:
+    script = Script()
+    script.add(Call.HUB_TIME, "c", 10, answer=Answer(hub_nanos=hub_nanos(10)))
+    for moment, happening in ((20, Happening.ENDED), (30, Happening.STARTING), (35, Happening.STARTED)):
+        script.fault(happening, moment)
+    script.add(Call.HUB_TIME, "c", 50, answer=Answer(hub_nanos=hub_nanos(1050)))
+    verdict = check_history(script.history)
+    assert (verdict.faults, verdict.counts["hub time ahead at a start"]) == ([], 1)
+
+
 def test_a_history_is_kept_as_lines(tmp_path: Path) -> None:
     script = Script()
     what_is_unknown_happened(script)
