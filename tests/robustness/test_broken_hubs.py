@@ -6,6 +6,7 @@ So a clean history says something: the clients do reach what would go wrong, and
 import random
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +15,24 @@ from typing import Final
 import apsw
 import pytest
 
+from hub import app
 from hub.config import Endpoint, HubSettings
 from hub.core.lease import decide_acquire, decide_renew, decide_takeover
 from hub.core.tenure import Claim, Credential, Granted, Resource, TenureEnd, TenureState, unused_resource
-from hub.service import leases
+from hub.service import lease_use_cases, leases
+from hub.service.lease_queue import LeaseQueues, QueueKey, Waiter
 from tests.contract.hub_in_thread import HubInThread
 from tests.robustness.lease_calls import Credential as Proof
 from tests.robustness.lease_calls import LeaseCalls
 from tests.robustness.lease_checker import Verdict, check_history
-from tests.robustness.lease_history import Arguments, Operation, Recorder
+from tests.robustness.lease_history import Arguments, Operation, Recorder, client_nanos
 from tests.robustness.lease_load import SECOND, Handed, LeaseClient, Surroundings
 
 CLIENTS: Final = 6
 LOAD_SECONDS: Final = 0.3
 """Besides the time that the script takes."""
+STEP_AFTER_NANOS: Final = 1 * SECOND
+STEP_BACK_NANOS: Final = 5 * SECOND
 RESOURCES: Final = ("a", "b", "c", "d")
 
 
@@ -84,34 +89,72 @@ def takeover_comes_early(
     )
 
 
+class LastComeFirstServed(LeaseQueues):
+    """A queue that is a stack."""
+
+    def join(self, key: QueueKey, claim: Claim, *, begin_nanos: int) -> Waiter:
+        waiter = super().join(key, claim, begin_nanos=begin_nanos)
+        queue = self._queues[key]
+        queue.remove(waiter)
+        queue.insert(0, waiter)
+        return waiter
+
+
+class SteppingClock:
+    """A clock that steps back by some seconds once, as a wall clock does that is set."""
+
+    def __init__(self) -> None:
+        self._step_at_nanos = client_nanos() + STEP_AFTER_NANOS
+
+    def __call__(self) -> int:
+        now = client_nanos()
+        return now if now < self._step_at_nanos else now - STEP_BACK_NANOS
+
+
 @pytest.fixture
 def rng(pytestconfig: pytest.Config) -> random.Random:
     """The same chance for every hub here, broken or sound."""
     return random.Random(int(pytestconfig.getoption("--seed")))
 
 
+ORDER: Final = "no order explains it"
+
+
 @pytest.mark.parametrize(
-    ("decision", "replacement", "kind"),
+    ("decision", "replacement", "kinds"),
     [
-        ("decide_acquire", release_resets_the_token, "token or epoch fell"),
-        ("decide_renew", renew_compares_no_nonce, "no order explains it"),
-        ("decide_renew", renew_revives_what_expired, "no order explains it"),
-        ("decide_takeover", takeover_passes_a_maintenance, "two tenures at once"),
-        ("decide_takeover", takeover_comes_early, "two tenures at once"),
+        ("decide_acquire", release_resets_the_token, {ORDER, "token or epoch fell"}),
+        ("decide_renew", renew_compares_no_nonce, {ORDER}),
+        ("decide_renew", renew_revives_what_expired, {ORDER}),
+        ("decide_takeover", takeover_passes_a_maintenance, {ORDER, "two tenures at once"}),
+        ("decide_takeover", takeover_comes_early, {ORDER, "two tenures at once"}),
     ],
 )
-def test_a_broken_hub_is_caught(
+def test_a_hub_that_decides_wrongly_is_caught(
     decision: str,
     replacement: object,
-    kind: str,
+    kinds: set[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     rng: random.Random,
 ) -> None:
     monkeypatch.setattr(leases, decision, replacement)
     is_guarded = replacement is not release_resets_the_token
-    verdict = verdict_on_a_hub(tmp_path, rng=rng, is_guarded=is_guarded)
-    assert {kind, "no order explains it"} <= verdict.kinds
+    assert kinds <= verdict_on_a_hub(tmp_path, rng=rng, is_guarded=is_guarded).kinds
+
+
+def test_a_hub_whose_queue_is_a_stack_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random
+) -> None:
+    monkeypatch.setattr(lease_use_cases, "LeaseQueues", LastComeFirstServed)
+    assert "queue" in verdict_on_a_hub(tmp_path, rng=rng).kinds
+
+
+def test_a_hub_whose_clock_can_be_set_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random
+) -> None:
+    monkeypatch.setattr(app, "boot_nanos", SteppingClock())
+    assert {ORDER, "hub time"} <= verdict_on_a_hub(tmp_path, rng=rng).kinds
 
 
 def test_a_sound_hub_passes(tmp_path: Path, rng: random.Random) -> None:
@@ -157,6 +200,8 @@ def go_through_the_script(calls: LeaseCalls) -> None:
     held = proof_of(calls.acquire("guessed", claim("first")))
     calls.renew(replace(held, nonce="guessed-nonce-of-the-first"))
 
+    wait_in_line(calls)
+
     expiring = [proof_of(calls.acquire(name, claim("first"))) for name in ("maintained", "revived", "early")]
     time.sleep(0.95)
     calls.takeover("early", claim("second"))
@@ -165,6 +210,20 @@ def go_through_the_script(calls: LeaseCalls) -> None:
     calls.takeover("maintained", claim("second"))
     calls.renew(expiring[1])
     calls.takeover("early", claim("third"))
+
+
+def wait_in_line(calls: LeaseCalls) -> None:
+    """Let two wait for a resource, one after the other, and free it as often as they need."""
+    held = proof_of(calls.acquire("queued", claim("first")))
+    with ThreadPoolExecutor() as threads:
+        waits: list[Future[Proof]] = []
+        for name in ("second", "third"):
+            asked = replace(claim(name), wait_nanos=5 * SECOND)
+            waits.append(threads.submit(lambda asked: proof_of(calls.acquire("queued", asked)), asked))
+            time.sleep(0.15)
+        calls.release(held)
+        for granted in as_completed(waits):
+            calls.release(granted.result())
 
 
 def claim(holder: str) -> Arguments:
