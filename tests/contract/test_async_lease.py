@@ -55,15 +55,15 @@ async def test_a_block_holds_the_lease_and_gives_it_back(hub: AsyncHubClient) ->
 
 
 async def test_a_loop_that_is_blocked_keeps_its_lease(hub: AsyncHubClient, other: HubClient) -> None:
-    async with hub.lease("r", ttl_seconds=1.5) as lease:
-        time.sleep(2.5)  # noqa: ASYNC251 - blocked, for longer than the TTL, is what this is about
+    async with hub.lease("r", ttl_seconds=3) as lease:
+        time.sleep(3.5)  # noqa: ASYNC251 - blocked, for longer than the TTL, is what this is about
         lease.check()
         assert other.get_lease("r").state is LeaseState.LIVE
 
 
 async def test_a_loss_is_told_once_on_the_loop(hub: AsyncHubClient) -> None:
     losses = Losses()
-    lease = await hub.lease("r", holder_id="a", ttl_seconds=1.5, on_lost=losses).acquire()
+    lease = await hub.lease("r", holder_id="a", ttl_seconds=3, on_lost=losses).acquire()
     async with hub.lease("r", holder_id="a") as newer:
         await until(lambda: len(losses.told) > 0)
         assert losses.told[0].reason is LossReason.SUPERSEDED

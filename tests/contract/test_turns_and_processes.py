@@ -103,7 +103,7 @@ def test_a_claim_that_is_refused_for_its_query_does_not_end_the_owners_turn(hub:
 
 def test_the_same_owner_claims_again_with_a_new_query(hub: HubClient) -> None:
     losses = Losses()
-    old = turn(hub, query="q1", owner="a", ttl=1.5)
+    old = turn(hub, query="q1", owner="a", ttl=3)
     old.on_lost = losses
     old.acquire()
     hub.abort_turn("orders", query_id="q1")
@@ -135,7 +135,7 @@ def test_a_release_of_the_old_query_that_does_not_know_yet_fails(hub: HubClient)
 
 def test_a_turn_is_lost_where_its_query_is_lost(hub: HubClient) -> None:
     losses = Losses()
-    held = turn(hub, query="q1", owner="a", ttl=1.5)
+    held = turn(hub, query="q1", owner="a", ttl=3)
     held.on_lost = losses
     held.acquire()
     with hub.maintenance(turn_query_resource("q1")):
@@ -166,7 +166,7 @@ def test_a_turn_of_which_both_leases_are_lost_at_once_is_told_once(
 
 @pytest.mark.parametrize("reason", list(AbortReason))
 def test_a_query_is_asked_to_stop_for_a_reason(hub: HubClient, reason: AbortReason) -> None:
-    with turn(hub, ttl=1.5) as held:
+    with turn(hub, ttl=3) as held:
         assert (held.abort_requested, held.abort_reason) == (False, None)
         hub.abort_turn("orders", query_id="q1", reason=reason)
         until(lambda: held.abort_requested)
@@ -209,12 +209,12 @@ def test_a_process_says_its_pid_and_host_and_lasts_five_seconds(hub: HubClient) 
     assert live(hub) == []
 
 
-def test_a_process_renews_every_second(hub: HubClient) -> None:
-    with hub.process_lease("scheduler", owner="a"):
+def test_a_process_renews_every_second_however_long_its_lease_is(hub: HubClient) -> None:
+    with hub.process_lease("scheduler", owner="a", ttl_seconds=60):
         begun = time.monotonic()
         first = hub.get_lease(process_resource("scheduler")).renew_time_nanos
         until(lambda: hub.get_lease(process_resource("scheduler")).renew_time_nanos != first)
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 10
 
 
 def test_a_role_has_one_owner_who_is_named(hub: HubClient) -> None:
