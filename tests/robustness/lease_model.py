@@ -3,12 +3,14 @@
 from dataclasses import replace
 from typing import Final
 
-from tests.robustness.lease_history import Answer, Call, Operation, Outcome
+from tests.robustness.lease_history import Answer, Call, Operation, Outcome, Reason
 from tests.robustness.lease_rules import Possible, possibilities
 from tests.robustness.lease_state import FOREVER, Span, State, Tenure
 
 READS: Final = frozenset({Call.CHECK, Call.STATE, Call.HUB_TIME})
 """Calls that change nothing and are not ordered with those that do by the hub."""
+EXPIRED: Final = "EXPIRED"
+LIVE: Final = ("LIVE", "UNCLAIMED")
 
 
 def step(state: State, operation: Operation, *, bounds: Span, excuses: frozenset[str]) -> tuple[State, ...]:
@@ -29,8 +31,7 @@ def step(state: State, operation: Operation, *, bounds: Span, excuses: frozenset
     for possible in possibilities(state, operation, now=now):
         after = _after(state, operation, possible=possible)
         if after is not None and operation.call in READS:
-            # A read sees what was committed, at a time that a change under way may not have had yet.
-            after = replace(after, now_low=state.now_low)
+            after = _as_read(state, after, operation)
         if after is not None and after not in found:
             found.append(after)
     return tuple(found)
@@ -52,6 +53,36 @@ def told_now(operation: Operation) -> int | None:
             return answer.hub_nanos
         case _:
             return None
+
+
+def told_span(operation: Operation) -> Span:
+    """Return between which moments the hub's time was at an operation, as far as its answer tells."""
+    now, answer = told_now(operation), operation.answer
+    if now is not None:
+        return Span(now, now)
+    if operation.outcome == Outcome.UNKNOWN or answer.is_replayed or answer.expire_nanos is None:
+        return Span()
+    if answer.state == EXPIRED or operation.reason == Reason.EXPIRED:
+        return Span(low=answer.expire_nanos)
+    is_live = (
+        answer.state in LIVE
+        or answer.cause == ""
+        or operation.reason in (Reason.HELD, Reason.UNDER_MAINTENANCE)
+    )
+    return Span(high=answer.expire_nanos - 1) if is_live else Span()
+
+
+def _as_read(before: State, after: State, operation: Operation) -> State:
+    """Return the state after a read.
+
+    A read sees what was committed, at a time that a change under way may not have had yet. But an expiry
+    that was told is for good.
+    """
+    answer = operation.answer
+    is_expired = answer.state == EXPIRED or answer.cause == Reason.EXPIRED
+    if not is_expired or after.tenure is None:
+        return replace(after, now_low=before.now_low)
+    return replace(after, now_low=max(before.now_low, after.tenure.expire.low))
 
 
 def _after(state: State, operation: Operation, *, possible: Possible) -> State | None:

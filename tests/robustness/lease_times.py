@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from tests.robustness.lease_history import Fault, Happening, History, Operation, Outcome
-from tests.robustness.lease_model import told_now
+from tests.robustness.lease_model import told_now, told_span
 from tests.robustness.lease_state import FOREVER, Span
 
 JUMP_NANOS_MIN: Final = 400_000_000
@@ -35,15 +35,13 @@ class Times:
     def __init__(self, history: History) -> None:
         self.lives = _lives(history.faults)
         self._starts = [life.starting_nanos for life in self.lives]
-        told = [
-            (operation, now) for operation in history.operations if (now := told_now(operation)) is not None
-        ]
-        by_return = sorted((operation.return_nanos, now) for operation, now in told)
+        told = [(operation, told_span(operation)) for operation in history.operations]
+        by_return = sorted((operation.return_nanos, span.low) for operation, span in told)
         self._returns = [at for at, _ in by_return]
-        self._lows = list(accumulate((now for _, now in by_return), max))
-        by_invoke = sorted(((operation.invoke_nanos, now) for operation, now in told), reverse=True)
+        self._lows = list(accumulate((low for _, low in by_return), max))
+        by_invoke = sorted(((operation.invoke_nanos, span.high) for operation, span in told), reverse=True)
         self._invokes = [at for at, _ in reversed(by_invoke)]
-        self._highs = list(reversed(list(accumulate((now for _, now in by_invoke), min))))
+        self._highs = list(reversed(list(accumulate((high for _, high in by_invoke), min))))
 
     def last_nanos(self, operation: Operation) -> int:
         """Return until when an operation may have taken effect.

@@ -304,6 +304,22 @@ def the_wall_clock_moves_a_living_hub(script: Script) -> None:
     script.add(Call.HUB_TIME, "c", 200, answer=Answer(hub_nanos=hub_nanos(TTL)))
 
 
+def an_expiry_that_was_told_is_taken_back(script: Script) -> None:
+    script.grant(Call.ACQUIRE, "a", 10, token=1)
+    script.read(60 + TTL, token=1, state="EXPIRED", holder="a", until=10 + TTL)
+    script.fault(Happening.ENDED, 100 + TTL)
+    script.fault(Happening.STARTING, 110 + TTL)
+    script.grant(Call.RENEW, "a", TTL, token=1, since=10, sent=200 + TTL, answered=210 + TTL)
+
+
+def an_expiry_that_a_check_told_is_taken_back(script: Script) -> None:
+    script.grant(Call.ACQUIRE, "a", 10, token=1)
+    script.add(Call.CHECK, "a", 60 + TTL, arguments=Arguments(token=1), answer=Answer(cause="LEASE_EXPIRED"))
+    script.fault(Happening.ENDED, 100 + TTL)
+    script.fault(Happening.STARTING, 110 + TTL)
+    script.grant(Call.RENEW, "a", TTL, token=1, since=10, sent=200 + TTL, answered=210 + TTL)
+
+
 def somebody_passes_the_queue(script: Script) -> None:
     script.grant(Call.ACQUIRE, "a", 10, token=1)
     script.end(Call.RELEASE, "a", 998, token=1)
@@ -347,6 +363,8 @@ BAD: Final[list[tuple[Story, set[str]]]] = [
     (a_replay_tells_something_else, {"request id"}),
     (hub_time_runs_back, {"hub time"}),
     (the_wall_clock_moves_a_living_hub, {"hub time"}),
+    (an_expiry_that_was_told_is_taken_back, {ORDER, "hub time"}),
+    (an_expiry_that_a_check_told_is_taken_back, {ORDER}),
     (somebody_passes_the_queue, {"queue"}),
 ]
 
