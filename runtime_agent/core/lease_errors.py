@@ -26,7 +26,7 @@ _NANOS_PER_SECOND: Final = 1_000_000_000
 
 _LOSS_PHRASES: Final = {
     LossReason.FENCED: "a maintenance came after it",
-    LossReason.MISSING: "it was released",
+    LossReason.MISSING: "it was released, or purged",
     LossReason.SUPERSEDED: "a newer tenure replaced it",
     LossReason.EXPIRED: "it expired",
     LossReason.DEADLINE: "no renewal was answered in time",
@@ -112,8 +112,8 @@ class LeaseGrantLate(LeaseError):
     @property
     def sentence(self) -> str:
         return (
-            f"resource {self.resource!r} was granted {self.late_count} times, each time too late to be used;"
-            " it was given back"
+            f"what was granted of resource {self.resource!r} came too late to be used"
+            f" (tries: {self.late_count}); it was given back"
         )
 
     @property

@@ -153,13 +153,23 @@ class LeaseChannel:
         return HubCallError(refusal, self._addresses)
 
     def _borrow(self) -> _Connection:
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise self._error(Refusal(grpc.StatusCode.CANCELLED, "the client is closed"))
+                if self._connection is not None:
+                    self._connection.call_count += 1
+                    return self._connection
+            # Not with the lock held: where names are to be resolved, others would wait for them too.
+            self._install(_Connection(self._addresses))
+
+    def _install(self, fresh: _Connection) -> None:
         with self._lock:
-            if self._is_closed:
-                raise self._error(Refusal(grpc.StatusCode.CANCELLED, "the client is closed"))
-            if self._connection is None:
-                self._connection = _Connection(self._addresses)
-            self._connection.call_count += 1
-            return self._connection
+            is_wanted = self._connection is None and not self._is_closed
+            if is_wanted:
+                self._connection = fresh
+        if not is_wanted:
+            fresh.channel.close()
 
     def _retire(self, connection: _Connection) -> None:
         with self._lock:
