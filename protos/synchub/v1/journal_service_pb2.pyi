@@ -214,7 +214,7 @@ Global___NewProjection: _TypeAlias = NewProjection  # noqa: Y015
 
 @_typing.final
 class CommitRequest(_message.Message):
-    """Wants everything in it to be stored, once."""
+    """Wants everything in it to be stored, once; at most 4 MiB as it is sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1020,7 +1020,7 @@ class ClaimOutboxMessagesRequest(_message.Message):
     """
     @_builtins.property
     def visibility_timeout(self) -> _duration_pb2.Duration:
-        """For how long they are hidden from others; absent: 30 s. At most 1 h."""
+        """For how long they are hidden from others; absent or 0: 30 s. At most 1 h."""
 
     def __init__(
         self,
