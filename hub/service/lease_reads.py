@@ -50,13 +50,18 @@ class ToldExpiries:
         """Bind the writer."""
         self._writer = writer
 
-    async def settle(self, tenures: Iterable[Tenure | None], now_nanos: int) -> None:
+    async def settle(self, tenures: Iterable[Tenure | None], now_nanos: int) -> bool:
         """Return once every expiry among these tenures that was noticed at a moment is durable.
+
+        True where there was one: a renewal that came in time may have been under way while the tenures were
+        read. It is committed now, and no later one comes in time, so reading again tells which it is.
 
         Raises: what the writer raises.
         """
         if any(tenure is not None and _is_expiry_unnoted(tenure, now_nanos) for tenure in tenures):
             await self._writer.call(_write_nothing)
+            return True
+        return False
 
 
 class LeaseReads:
@@ -103,8 +108,9 @@ class LeaseReads:
     ) -> LeasePage:
         """Return a page of live tenures, or of all, ascending by resource."""
 
+        now_nanos = self._now_nanos()
+
         def read(transaction: ReadTransaction) -> LeasePage:
-            now_nanos = self._now_nanos()
             tenures = transaction.leases.tenures(
                 caller.hub_project,
                 live_at_nanos=None if include_ended else now_nanos,
@@ -114,7 +120,8 @@ class LeaseReads:
             return LeasePage(tenures, now_nanos)
 
         page = await self._readers.call(read)
-        await self._told.settle(page.tenures, page.now_nanos)
+        if await self._told.settle(page.tenures, now_nanos):
+            page = await self._readers.call(read)
         return page
 
     async def _resource(self, caller: Caller, name: ResourceName) -> tuple[Resource, int]:
@@ -123,7 +130,8 @@ class LeaseReads:
             return resource, self._now_nanos()
 
         resource, now_nanos = await self._readers.call(read)
-        await self._told.settle((resource.lease, resource.maintenance), now_nanos)
+        if await self._told.settle((resource.lease, resource.maintenance), now_nanos):
+            resource, _ = await self._readers.call(read)
         return resource, now_nanos
 
 

@@ -1,0 +1,78 @@
+"""Leases as they are read while a renewal is on its way to the disk."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hub.core.tenure import Tenure, TenureState
+from hub.core.values import ResourceName
+from hub.service.lease_reads import LeaseReads, ToldExpiries
+from tests.unit.hub.lease_calls import TTL, acquire, claim, credential
+from tests.unit.hub.lease_gate import LeaseGate
+
+
+class RenewalUnderWay(ToldExpiries):
+    """Lets a renewal reach the disk that was decided a moment before the lease expired.
+
+    The writer has one group at a time: whoever comes to it later waits for the renewal's COMMIT.
+    """
+
+    def __init__(self, gate: LeaseGate, held: Tenure) -> None:
+        super().__init__(gate.async_writer)
+        self._gate = gate
+        self._held = held
+
+    async def settle(self, tenures: Iterable[Tenure | None], now_nanos: int) -> bool:
+        self._gate.elapsed_nanos -= 1
+        await self._gate.leases.renew(self._gate.caller, credential(self._held), ttl_nanos=None)
+        self._gate.elapsed_nanos += 1
+        return await super().settle(tenures, now_nanos)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[LeaseGate]:
+    gate = LeaseGate(tmp_path, has_upkeep=False)
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def held(gate: LeaseGate) -> Tenure:
+    held = acquire(gate, claim("a"))
+    gate.pass_time(TTL)
+    return held
+
+
+@pytest.fixture
+def reads(gate: LeaseGate, held: Tenure) -> LeaseReads:
+    """They see the lease as expired, and then that it was renewed in time."""
+    return LeaseReads(
+        gate.readers,
+        told=RenewalUnderWay(gate, held),
+        queues=gate.queues,
+        limits=gate.limits,
+        now_nanos=gate.clock.now,
+    )
+
+
+def test_a_check_does_not_call_a_lease_expired_that_was_renewed_in_time(
+    gate: LeaseGate, held: Tenure, reads: LeaseReads
+) -> None:
+    check = reads.check(gate.caller, held.resource, fencing_token=held.fencing_token, nonce_hash=None)
+    assert gate.answer(check).expire_nanos == held.expire_nanos + TTL - 1
+
+
+def test_a_resource_is_told_with_the_renewal_that_came_in_time(
+    gate: LeaseGate, held: Tenure, reads: LeaseReads
+) -> None:
+    view = gate.answer(reads.resource(gate.caller, ResourceName("r")))
+    assert view.resource.lease is not None
+    assert view.resource.lease.state(view.now_nanos) is TenureState.LIVE
+    assert view.resource.lease.expire_nanos == held.expire_nanos + TTL - 1
+
+
+def test_a_list_has_the_renewal_that_came_in_time(gate: LeaseGate, held: Tenure, reads: LeaseReads) -> None:
+    page = gate.answer(reads.leases(gate.caller, include_ended=True, after=None, entries_max=10))
+    assert [tenure.state(page.now_nanos) for tenure in page.tenures] == [TenureState.LIVE]
+    assert [tenure.expire_nanos for tenure in page.tenures] == [held.expire_nanos + TTL - 1]
