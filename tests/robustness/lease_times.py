@@ -43,6 +43,8 @@ class Times:
         self._invokes = [at for at, _ in reversed(by_invoke)]
         self._highs = list(reversed(list(accumulate((high for _, high in by_invoke), min))))
 
+        self._ahead = self._hub_ahead(history.operations)
+
     def last_nanos(self, operation: Operation) -> int:
         """Return until when an operation may have taken effect.
 
@@ -63,15 +65,36 @@ class Times:
         after = bisect_right(self._invokes, last_nanos)
         low = self._lows[before - 1] if before else 0
         high = self._highs[after] if after < len(self._highs) else FOREVER
+        life = self._life_within(operation.invoke_nanos, last_nanos)
+        if life in self._ahead:
+            low = max(low, operation.invoke_nanos + self._ahead[life].low)
+            high = min(high, last_nanos + self._ahead[life].high)
         # Where they contradict each other, hub time ran back, which is a fault of its own.
         return Span(low, max(low, high))
 
     def life_of(self, operation: Operation) -> int | None:
         """Return the number of the life that answered an operation, None where it is not certain."""
+        return self._life_within(operation.invoke_nanos, operation.return_nanos)
+
+    def _life_within(self, first_nanos: int, last_nanos: int) -> int | None:
         for number, life in enumerate(self.lives):
-            if life.started_nanos <= operation.invoke_nanos and operation.return_nanos <= life.ended_nanos:
+            if life.started_nanos <= first_nanos and last_nanos <= life.ended_nanos:
                 return number
         return None
+
+    def _hub_ahead(self, operations: Iterable[Operation]) -> dict[int, Span]:
+        """Return, by life, how far hub time is ahead of the clients' clock, as the answers enclose it.
+
+        Both clocks go on alike while a hub lives; where the answers contradict that, it is not used.
+        """
+        ahead: dict[int, Span | None] = {}
+        for operation in operations:
+            now, life = told_now(operation), self.life_of(operation)
+            if now is None or life is None:
+                continue
+            known = ahead.get(life, Span(-FOREVER))
+            ahead[life] = known and known.within(now - operation.return_nanos, now - operation.invoke_nanos)
+        return {life: span for life, span in ahead.items() if span is not None}
 
 
 def jumps_at_starts(operations: Iterable[Operation], times: Times) -> int:
