@@ -1,7 +1,8 @@
 """The real journal and its model side by side: each call is made to both, and compared."""
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
@@ -27,7 +28,7 @@ from hub.core.limits import Limits
 from hub.core.outbox import OutboxMessage
 from hub.core.values import Caller
 from hub.service.journal import OutboxAnswer
-from tests.property.journal_model import JournalModel, ModelMessage, Refused
+from tests.property.journal_model import JournalModel, Refused
 from tests.property.lease_comparison import asked, hub_claim, hub_credential
 from tests.property.lease_model import ModelClaim, ModelCredential
 from tests.property.lease_model import Refused as LeaseRefused
@@ -37,6 +38,9 @@ from tests.unit.hub.journal_values import MINUTE, SECOND
 
 LIMITS: Final = Limits(outbox_tries_max=2, watch_page_entries_max=3, lease_retention_days=10_000)
 STREAM_NAMES: Final = ("s", "S", "s%")
+
+MEMORY: Final = Path("/dev/shm")
+"""Where files are not synced to a disk: nothing here is about the loss of power."""
 
 EventPlan = tuple[str, str, bytes, int | None, str]
 """Where the id comes from, type, payload, time, trace."""
@@ -63,10 +67,13 @@ class JournalComparison(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = TemporaryDirectory()
+        self.folder = TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
         self.gate = JournalGate(Path(self.folder.name), limits=LIMITS)
+        self.restart_due = 0
         self.tenants = {name: Tenant(name) for name in ("h", "other")}
         self.name_count = 0
+        self.reached: Counter[str] = Counter()
+        """Which outcomes there were, of all kinds of calls."""
 
     def teardown(self) -> None:
         self.gate.close()
@@ -127,20 +134,56 @@ class JournalComparison(RuleBasedStateMachine):
         return ModelCredential(stream, live.holder, live.token, live.nonce)
 
     def credential(self, tenant: Tenant, stream: str, kind: str, choice: int) -> ModelCredential:
-        """A credential that is current, was once, or nearly is."""
+        """A credential that is current, or is not any more, or never was."""
+        shown = self.holder_of(tenant, stream)
         if kind == "any" and tenant.shown:
             return tenant.shown[choice % len(tenant.shown)]
         if kind == "other stream":
             others = [name for name in STREAM_NAMES if name != stream]
             return self.holder_of(tenant, others[choice % len(others)])
-        shown = self.holder_of(tenant, stream)
+        if kind == "never leased":
+            return replace(shown, resource=self.new("never"))
         if kind == "holder":
             return replace(shown, holder=f"not {shown.holder}")
         if kind == "nonce":
             return replace(shown, nonce="nobody's")
         if kind == "token":
             return replace(shown, token=shown.token + 1 if choice % 2 else max(1, shown.token - 1))
+        if kind == "expired":
+            self.let_pass(11 * MINUTE)
+        elif kind == "released":
+            self.end(tenant, shown)
+        elif kind == "superseded":
+            self.open(tenant, "acquire", stream, ModelClaim(shown.holder, self.new("nonce"), MINUTE))
+        elif kind == "fenced":
+            live = tenant.model.resource(stream).live
+            if live is not None and live.is_maintenance:
+                self.end(tenant, shown)
+                shown = self.holder_of(tenant, stream)
+            self.open(tenant, "begin", stream, ModelClaim("operator", self.new("nonce"), MINUTE))
         return shown
+
+    def end(self, tenant: Tenant, shown: ModelCredential) -> None:
+        """Release a lease or finish a maintenance in both, where the model allows it."""
+        leases, caller = self.gate.leases, tenant.caller
+        try:
+            tenant.model.release(shown, self.now)
+        except LeaseRefused:
+            try:
+                tenant.model.finish(shown, self.now, delete_state=False)
+            except LeaseRefused:
+                return
+            self.gate.answer(
+                leases.finish_maintenance(caller, hub_credential(shown), is_state_deleted=False, repeat=None)
+            )
+        else:
+            self.gate.answer(leases.release(caller, hub_credential(shown), repeat=None))
+
+    def let_pass(self, nanos: int) -> None:
+        """Let time pass for both."""
+        self.gate.pass_time(nanos)
+        for tenant in self.tenants.values():
+            tenant.model.advance(self.now)
 
     def made(
         self,
@@ -252,6 +295,7 @@ class JournalComparison(RuleBasedStateMachine):
             return
         committed = self.gate.answer(call)
         result, is_recovered = expected
+        self.reached["recovered" if is_recovered else "committed"] += 1
         assert committed.is_recovered == is_recovered
         assert (
             committed.result.previous_revision,
@@ -261,6 +305,51 @@ class JournalComparison(RuleBasedStateMachine):
             committed.result.reply,
         ) == result
         if is_recovered:
+            assert self.gate.stored() == stored
+
+    def claimed(self, tenant: Tenant, destination: str, *, visible: int, count: int) -> list[str]:
+        """Claim in both, and return what was claimed."""
+        dead_before = sum(each.is_dead for each in tenant.model.messages.values())
+        claimed = self.gate.answer(
+            self.gate.journal.claim(
+                tenant.caller, destination, visible_nanos=visible, entries_max=count, bytes_max=1 << 30
+            )
+        )
+        expected = tenant.model.claim(destination, self.now, visible=visible, count=count)
+        assert [each.outbox_id for each in claimed.messages] == expected
+        for each in claimed.messages:
+            assert each.claim_id not in {claim_id for _, claim_id in tenant.claims}
+            tenant.claims.append((each.outbox_id, each.claim_id))
+            tenant.model.tell_claim(each.outbox_id, each.claim_id)
+        assert claimed.claim_expire_nanos == self.now + visible
+        assert claimed.next_available_nanos == tenant.model.next_available(destination)
+        self.reached["dead"] += sum(each.is_dead for each in tenant.model.messages.values()) - dead_before
+        return expected
+
+    def acknowledge(self, tenant: Tenant, name: str, claim_id: str) -> None:
+        self.answered(
+            self.gate.journal.acknowledge(tenant.caller, OutboxId(name), claim_id=claim_id),
+            lambda: tenant.model.acknowledge(name, claim_id, self.now),
+        )
+
+    def give_back(self, tenant: Tenant, name: str, claim_id: str, delay: int) -> None:
+        self.answered(
+            self.gate.journal.return_(tenant.caller, OutboxId(name), claim_id=claim_id, delay_nanos=delay),
+            lambda: tenant.model.give_back(name, claim_id, self.now, delay=delay),
+        )
+
+    def release(self, tenant: Tenant, name: str) -> None:
+        """Release in both; unless it was dead nothing has changed."""
+        stored = self.gate.stored()
+        was_dead = name in tenant.model.messages and tenant.model.messages[name].is_dead
+        self.reached["released from dead"] += was_dead
+        call = self.gate.journal.release(tenant.caller, OutboxId(name))
+        expected = self.asked(lambda: tenant.model.release_dead(name, self.now))
+        if isinstance(expected, Refused):
+            self.refused(call, expected)
+        else:
+            assert facts_of(self.gate.answer(call).message) == astuple(tenant.model.messages[name])
+        if not was_dead:
             assert self.gate.stored() == stored
 
     def answered(self, call: Coroutine[None, None, OutboxAnswer], ask_model: Callable[[], str]) -> None:
@@ -275,10 +364,16 @@ class JournalComparison(RuleBasedStateMachine):
             assert self.gate.stored() == stored
 
     def asked(self, ask_model: Callable[[], Result]) -> Result | Refused:
+        """What the model says, its refusal as a value; every outcome is counted."""
         try:
-            return ask_model()
+            outcome = ask_model()
         except Refused as refused:
+            reason, facts = refused.told
+            place = "".join(each for each in facts.get("field", "") if not each.isdigit())
+            self.reached[" ".join(filter(None, (reason, facts.get("cause", ""), place)))] += 1
             return refused
+        self.reached[outcome if isinstance(outcome, str) else "done"] += 1
+        return outcome
 
     def refused(self, call: Coroutine[None, None, object], expected: Refused) -> None:
         with pytest.raises(Refusal) as caught:
@@ -288,8 +383,9 @@ class JournalComparison(RuleBasedStateMachine):
         assert facts.items() <= caught.value.metadata().items()
 
 
-def assert_same_message(message: OutboxMessage, expected: ModelMessage) -> None:
-    assert (
+def facts_of(message: OutboxMessage) -> tuple[object, ...]:
+    """A message as the model has it."""
+    return (
         message.outbox_id,
         message.event_id,
         message.destination,
@@ -303,18 +399,4 @@ def assert_same_message(message: OutboxMessage, expected: ModelMessage) -> None:
         message.claim_id,
         message.is_dead,
         message.deliver_nanos,
-    ) == (
-        expected.outbox_id,
-        expected.event_id,
-        expected.destination,
-        expected.key,
-        expected.payload,
-        expected.available,
-        expected.created,
-        expected.stream,
-        expected.message_id,
-        expected.tries,
-        expected.claim,
-        expected.is_dead,
-        expected.delivered,
     )
