@@ -20,7 +20,7 @@ from tests.robustness.lease_promises import (
     name_of,
 )
 from tests.robustness.lease_requests import Merged, as_one_operation_each
-from tests.robustness.lease_state import State
+from tests.robustness.lease_state import Span, State
 from tests.robustness.lease_times import Times, jumps_at_starts
 from tests.robustness.linearizability import STEPS_MAX, Interval, Rising, Search
 
@@ -105,16 +105,7 @@ def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verd
         ],
         next_states,
         lambda number: operations[number].return_nanos,
-        (
-            Rising(lambda state: state.token, [each.answer.token for each in operations]),
-            Rising(
-                lambda state: state.now_low,
-                [
-                    None if each.call in READS else told_now(each) or bound.high
-                    for each, bound in zip(operations, bounds, strict=True)
-                ],
-            ),
-        ),
+        _rising(operations, bounds),
     )
     search.run(State())
     verdict.steps += search.steps
@@ -124,6 +115,30 @@ def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verd
         verdict.add("not decided", [f"{resource}: after {search.steps} steps"])
     else:
         verdict.add("no order explains it", [_stuck_text(resource, operations, search)])
+
+
+def _rising(operations: Sequence[Operation], bounds: Sequence[Span]) -> list[Rising[State]]:
+    """Return what only grows: tokens, epochs, how many of the tokens were leases', and hub time."""
+    tokens: list[int | None] = []
+    epochs: list[int | None] = []
+    leases: list[int | None] = []
+    for operation in operations:
+        token, epoch = operation.answer.token, operation.answer.epoch
+        # Before an operation that opens a lease the numbers are lower by its own.
+        own = _is_first_told(operation)
+        tokens.append(None if token is None else token - own)
+        epochs.append(epoch)
+        leases.append(None if token is None or epoch is None else token - epoch - own)
+    nows = [
+        None if each.call in READS else told_now(each) or bound.high
+        for each, bound in zip(operations, bounds, strict=True)
+    ]
+    return [
+        Rising(lambda state: state.token, tokens),
+        Rising(lambda state: state.epoch, epochs),
+        Rising(lambda state: state.token - state.epoch, leases),
+        Rising(lambda state: state.now_low, nows),
+    ]
 
 
 def _is_told_by_rules(operation: Operation) -> bool:
