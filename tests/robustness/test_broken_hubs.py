@@ -31,7 +31,7 @@ from tests.robustness.lease_load import SECOND, Handed, LeaseClient, Surrounding
 CLIENTS: Final = 6
 LOAD_SECONDS: Final = 0.3
 """Besides the time that the script takes."""
-STEP_AFTER_NANOS: Final = 1 * SECOND
+STEP_AFTER_READS: Final = 200
 STEP_BACK_NANOS: Final = 5 * SECOND
 RESOURCES: Final = ("a", "b", "c", "d")
 
@@ -83,7 +83,7 @@ def takeover_comes_early(
 ) -> Granted:
     lease = before.lease
     if lease is not None and lease.end is None:
-        before = replace(before, lease=replace(lease, expire_nanos=lease.expire_nanos - SECOND // 10))
+        before = replace(before, lease=replace(lease, expire_nanos=lease.expire_nanos - SECOND // 2))
     return decide_takeover(
         before, claim, now_nanos=now_nanos, may_open=may_open, past_nonces_max=past_nonces_max
     )
@@ -104,11 +104,11 @@ class SteppingClock:
     """A clock that steps back by some seconds once, as a wall clock does that is set."""
 
     def __init__(self) -> None:
-        self._step_at_nanos = client_nanos() + STEP_AFTER_NANOS
+        self._read_count = 0
 
     def __call__(self) -> int:
-        now = client_nanos()
-        return now if now < self._step_at_nanos else now - STEP_BACK_NANOS
+        self._read_count += 1
+        return client_nanos() - (STEP_BACK_NANOS if self._read_count > STEP_AFTER_READS else 0)
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ def go_through_the_script(calls: LeaseCalls) -> None:
     wait_in_line(calls)
 
     expiring = [proof_of(calls.acquire(name, claim("first"))) for name in ("maintained", "revived", "early")]
-    time.sleep(0.95)
+    time.sleep(0.7)
     calls.takeover("early", claim("second"))
-    time.sleep(0.1)
+    time.sleep(0.4)
     calls.begin_maintenance("maintained", claim("maintainer"))
     calls.takeover("maintained", claim("second"))
     calls.renew(expiring[1])
@@ -220,7 +220,7 @@ def wait_in_line(calls: LeaseCalls) -> None:
         for name in ("second", "third"):
             asked = replace(claim(name), wait_nanos=5 * SECOND)
             waits.append(threads.submit(lambda asked: proof_of(calls.acquire("queued", asked)), asked))
-            time.sleep(0.15)
+            time.sleep(0.4)
         calls.release(held)
         for granted in as_completed(waits):
             calls.release(granted.result())
