@@ -1,7 +1,7 @@
 """The writing side of the journal, written once for every engine."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from hub.core.journal import (
     COMMIT_HASH_VERSION,
@@ -21,6 +21,7 @@ from hub.core.outbox import OutboxMessage
 from hub.core.selection import PageBounds
 from hub.core.tenure import Resource
 from hub.core.values import HubProject
+from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
 from hub.store.journal_rows import (
     Phase,
@@ -31,8 +32,40 @@ from hub.store.journal_rows import (
     phase_of,
 )
 from hub.store.session import Session, SqlValue
+from hub.store.staged_changes import Staged
+
+
+class _Stream(NamedTuple):
+    """A stream as the next commit needs it."""
+
+    stream_key: int
+    revision: int
+
+
+class _Counters(NamedTuple):
+    """The last position of a journal, and the last creation of a message."""
+
+    head_position: int
+    outbox_ordinal: int
+
 
 _CommitRow = tuple[int, bytes, int, int, int, int, bytes]
+
+
+class JournalCaches:
+    """What the next commits need of the last ones, as of the open transaction; the unique keys decide."""
+
+    def __init__(self, entries_max: int) -> None:
+        """Begin empty; keep at most so many entries of each kind."""
+        self.streams: CommittedCache[tuple[int, StreamId], _Stream] = CommittedCache(entries_max)
+        self.counters: CommittedCache[int, _Counters] = CommittedCache(entries_max)
+        self.types: CommittedCache[tuple[int, str], bool] = CommittedCache(entries_max)
+        """Which streams, by their keys, are known to have events of which types."""
+
+    @property
+    def all(self) -> tuple[Staged, ...]:
+        """Everything that follows the transaction."""
+        return (self.streams, self.counters, self.types)
 
 
 class SqlJournalWrites:
@@ -45,12 +78,14 @@ class SqlJournalWrites:
         find_tenant: Callable[[HubProject], int | None],
         make_tenant: Callable[[HubProject], int],
         changes: Callable[[], Changes],
+        caches: JournalCaches,
     ) -> None:
         """Bind what gives the open session, a tenant's key, and what the open command changed."""
         self._session = session
         self._find_tenant = find_tenant
         self._make_tenant = make_tenant
         self._changes = changes
+        self._caches = caches
 
     # --- commits ---
 
@@ -71,11 +106,11 @@ class SqlJournalWrites:
         named_ids = {message.event_id for message in commit.outbox_messages} - own_ids - {""}
         event_ids = self._used_ids("find_event_ids", hub_project_key, ids=[*own_ids, *named_ids])
         outbox_ids = [message.outbox_id for message in commit.outbox_messages]
-        head_position, _ = self._counters(hub_project_key)
+        stream = self._stream(hub_project_key, commit.stream_id)
         return Found(
             resource=resource,
-            stream=StreamHead(commit.stream_id, self._stream(hub_project_key, commit.stream_id)[1]),
-            head_position=head_position,
+            stream=StreamHead(commit.stream_id, 0 if stream is None else stream.revision),
+            head_position=self._counters(hub_project_key).head_position,
             event_ids=event_ids & own_ids,
             outbox_ids=self._used_ids("find_outbox_ids", hub_project_key, ids=outbox_ids),
             named_event_ids=event_ids & named_ids,
@@ -89,10 +124,11 @@ class SqlJournalWrites:
         sql, hub_project_key = self._session(), self._make_tenant(hub_project)
         result = accepted.result
         stream_key = self._save_stream(hub_project_key, commit, accepted=accepted)
-        head_position = found.head_position + len(commit.events)
-        _, ordinal = self._counters(hub_project_key)
-        counters = (head_position, ordinal + len(commit.outbox_messages), hub_project_key)
-        sql.run("save_journal_counters", counters)
+        head_position, ordinal = self._counters(hub_project_key)
+        assert head_position == found.head_position
+        counters = _Counters(head_position + len(commit.events), ordinal + len(commit.outbox_messages))
+        sql.run("save_journal_counters", (*counters, hub_project_key))
+        self._caches.counters.put(hub_project_key, counters)
         tenure = accepted.tenure
         sql.run(
             "store_journal_commit",
@@ -112,15 +148,12 @@ class SqlJournalWrites:
             ),
         )
         if commit.events:
-            key = (hub_project_key, stream_key, found.head_position)
-            distance = result.previous_revision - found.head_position
+            key = (hub_project_key, stream_key, head_position)
+            distance = result.previous_revision - head_position
             written_under = (result.commit_nanos, commit.message_id, tenure.fencing_token, tenure.epoch)
             sql.run_bulk("store_journal_events", (*key, distance, *written_under), rows=commit.events)
-            types = dict.fromkeys(event.event_type for event in commit.events)
-            rows = [(hub_project_key, event_type, commit.stream_id) for event_type in types]
-            sql.run_many("add_stream_event_type", rows)
-            changes = self._changes()
-            changes.journal_head_positions[hub_project] = head_position
+            self._add_types(hub_project_key, stream_key, commit=commit)
+            self._changes().journal_head_positions[hub_project] = counters.head_position
         if commit.outbox_messages:
             messages = [
                 (*message, phase)
@@ -189,26 +222,53 @@ class SqlJournalWrites:
 
     # --- within ---
 
-    def _counters(self, hub_project_key: int | None) -> tuple[int, int]:
+    def _counters(self, hub_project_key: int | None) -> _Counters:
         """Return the last position and the last creation of a message."""
-        rows = list(self._session().fetch("load_journal_counters", (hub_project_key,)))
-        return cast("tuple[int, int]", rows[0]) if rows else (0, 0)
+        if hub_project_key is None:
+            return _Counters(0, 0)
+        counters = self._caches.counters.get(hub_project_key)
+        if counters is None:
+            rows = list(self._session().fetch("load_journal_counters", (hub_project_key,)))
+            counters = _Counters(*cast("tuple[int, int]", rows[0]))
+            self._caches.counters.put(hub_project_key, counters)
+        return counters
 
-    def _stream(self, hub_project_key: int | None, stream_id: StreamId) -> tuple[int | None, int]:
-        """Return (key, revision) of a stream; (None, 0) where it is not there."""
-        rows = list(self._session().fetch("load_stream", (hub_project_key, stream_id)))
-        return cast("tuple[int, int]", rows[0]) if rows else (None, 0)
+    def _stream(self, hub_project_key: int | None, stream_id: StreamId) -> _Stream | None:
+        """Return a stream, None where it is not there."""
+        if hub_project_key is None:
+            return None
+        stream = self._caches.streams.get((hub_project_key, stream_id))
+        if stream is None:
+            rows = list(self._session().fetch("load_stream", (hub_project_key, stream_id)))
+            if not rows:
+                return None
+            stream = _Stream(*cast("tuple[int, int]", rows[0]))
+            self._caches.streams.put((hub_project_key, stream_id), stream)
+        return stream
 
     def _save_stream(self, hub_project_key: int, commit: Commit, *, accepted: Accepted) -> int:
         """Store how far a stream is, and return its key."""
         sql = self._session()
-        stream_key, _ = self._stream(hub_project_key, commit.stream_id)
+        stream = self._stream(hub_project_key, commit.stream_id)
         state = (accepted.result.revision, accepted.tenure.fencing_token, accepted.result.commit_nanos)
-        if stream_key is None:
+        if stream is None:
             rows = list(sql.fetch("create_stream", (hub_project_key, commit.stream_id, *state)))
-            return cast("tuple[int]", rows[0])[0]
-        sql.run("save_stream", (*state, stream_key))
+            (stream_key,) = cast("tuple[int]", rows[0])
+        else:
+            stream_key = stream.stream_key
+            sql.run("save_stream", (*state, stream_key))
+        cached = _Stream(stream_key, accepted.result.revision)
+        self._caches.streams.put((hub_project_key, commit.stream_id), cached)
         return stream_key
+
+    def _add_types(self, hub_project_key: int, stream_key: int, *, commit: Commit) -> None:
+        """Note the types of events that a stream has now, where that is not known yet."""
+        types = self._caches.types
+        for event_type in dict.fromkeys(event.event_type for event in commit.events):
+            if types.get((stream_key, event_type)) is None:
+                key = (hub_project_key, event_type, commit.stream_id)
+                self._session().run("add_stream_event_type", key)
+                types.put((stream_key, event_type), True)
 
     def _used_ids(self, statement: str, hub_project_key: int | None, *, ids: Sequence[str]) -> set[str]:
         """Return those of these ids that are used."""

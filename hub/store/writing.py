@@ -29,7 +29,7 @@ from hub.core.values import (
 from hub.store import alert_rows
 from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
-from hub.store.journal_writing import SqlJournalWrites
+from hub.store.journal_writing import JournalCaches, SqlJournalWrites
 from hub.store.lease_writing import SqlLeaseWrites
 from hub.store.session import Parameters, Row, Session
 from hub.store.staged_changes import Staged, StagedChanges
@@ -64,11 +64,13 @@ class SqlWriteSession:
             changes=lambda: self._changes.of_command,
         )
         """Resources, tenures and receipts."""
+        self._journal_caches = JournalCaches(limits.streams_cached_max)
         self.journal = SqlJournalWrites(
             session=lambda: self._sql,
             find_tenant=self._tenant_key,
             make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
             changes=lambda: self._changes.of_command,
+            caches=self._journal_caches,
         )
         """Streams, commits, outbox messages and projections."""
 
@@ -140,7 +142,8 @@ class SqlWriteSession:
 
     def _staged(self) -> tuple[Staged, ...]:
         """Return everything that follows the transaction."""
-        return (self._changes, self._heads, self._owners, self._tenants, self._instances)
+        caches = (self._heads, self._owners, self._tenants, self._instances)
+        return (self._changes, *caches, *self._journal_caches.all)
 
     def _first(self, statement: str, parameters: Parameters) -> Row | None:
         """Return the first row of a statement, None where it has none."""

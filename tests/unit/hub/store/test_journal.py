@@ -6,6 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from hub.core.errors import StorageUnavailable
 from hub.core.journal import (
     COMMIT_HASH_VERSION,
     CommitResult,
@@ -230,6 +231,28 @@ def test_an_undone_command_gives_its_positions_to_the_next_and_is_not_announced(
     assert events_of(store) == ([1], 1, 1)
 
 
+def test_a_group_that_was_given_up_leaves_nothing_behind_in_memory_either(store: SqlStore) -> None:
+    store_commit(store, commit("m1", events=[event("e1", event_type="a")], messages=[message("o1")]))
+    lost = commit(
+        "m2", expected=1, events=[event("e2", event_type="b"), event("e3")], messages=[message("o2")]
+    )
+    with pytest.raises(StorageUnavailable), Writes(store) as transaction:
+        accept(transaction, lost)
+        accept(transaction, commit("m3", stream="t", events=[event("e4")]))
+        raise StorageUnavailable
+    again = commit("m2", expected=1, events=[event("e4", event_type="b")], messages=[message("o3")])
+    other = commit("m4", stream="t", events=[event("e5")])
+    with Writes(store) as transaction:
+        assert accept(transaction, again).result == CommitResult(1, 2, WALL_NANOS, 2, b"")
+        assert accept(transaction, other).result == CommitResult(0, 1, WALL_NANOS, 3, b"")
+    assert events_of(store) == ([1, 2, 3], 3, 3)
+    assert stream_ids(store, event_type="b") == ["s"]
+    assert stream_ids(store, event_type="type") == ["t"]
+    with Writes(store) as transaction:
+        messages = transaction.journal.available_messages(H, "d", now_nanos=WALL_NANOS, bounds=EVERYTHING)
+    assert [each.outbox_id for each in messages] == ["o1", "o3"]
+
+
 # --- ranges and bounds ---------------------------------------------------------------------------------
 
 NAMES = [
@@ -348,5 +371,6 @@ def test_positions_at_their_end_are_stored_and_read(store: SqlStore, tmp_path: P
     connection = apsw.Connection(str(tmp_path / "hub.db"))
     connection.execute("UPDATE hub_project SET journal_head_position = ?", (SEQUENCE_MAX - 1,))
     connection.close()
+    store.writing.close()  # what it remembers of the time before is gone with its connection
     store_commit(store, commit("m2", expected=3, events=[event("last")]))
     assert events_of(store, after=SEQUENCE_MAX - 1) == ([SEQUENCE_MAX], SEQUENCE_MAX, SEQUENCE_MAX)
