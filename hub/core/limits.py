@@ -119,6 +119,7 @@ class Limits:
 
     run_heads_cached_max: int = 65_536
     instances_cached_max: int = 65_536
+    resources_cached_max: int = 16_384
     streams_cached_max: int = 65_536
     busy_timeout_seconds: float = 5.0
     drain_seconds_max: float = 10.0

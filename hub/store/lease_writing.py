@@ -1,13 +1,20 @@
-"""The writing side of leases, written once for every engine."""
+"""The writing side of leases, written once for every engine.
+
+Resources are cached as the open transaction sees them. Tenures are written by their command, the count
+of their changes once a group: within it nobody reads that from the store.
+"""
 
 from collections.abc import Callable
 from typing import cast
 
+from hub.core.limits import Limits
 from hub.core.receipt import Receipt, Repeat
 from hub.core.tenure import Resource, Tenure
 from hub.core.values import HubProject, ResourceName
+from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
 from hub.store.session import Session
+from hub.store.staged_changes import Staged
 from hub.store.tenure_rows import answer_from_json, answer_to_json, load_resource, row_from_tenure
 
 
@@ -21,16 +28,41 @@ class SqlLeaseWrites:
         find_tenant: Callable[[HubProject], int | None],
         make_tenant: Callable[[HubProject], int],
         changes: Callable[[], Changes],
+        limits: Limits,
     ) -> None:
         """Bind what gives the open session, a tenant's key, and what the open command changed."""
         self._session = session
         self._find_tenant = find_tenant
         self._make_tenant = make_tenant
         self._changes = changes
+        self._resources: CommittedCache[tuple[HubProject, ResourceName], Resource]
+        self._resources = CommittedCache(limits.resources_cached_max)
+        self._change_numbers: CommittedCache[int, int] = CommittedCache(limits.resources_cached_max)
+        """The number of the newest change, by the tenant's key."""
+        self._tenants_changed: set[int] = set()
+        """Keys of tenants of which the count of changes is still to be written."""
+
+    @property
+    def staged(self) -> tuple[Staged, ...]:
+        """What follows the open transaction."""
+        return (self._resources, self._change_numbers)
+
+    def before_commit(self) -> None:
+        """Write what is written once a group."""
+        while self._tenants_changed:
+            hub_project_key = self._tenants_changed.pop()
+            change_number = self._change_numbers.get(hub_project_key)
+            # None where the command was undone.
+            if change_number is not None:
+                self._session().run("save_change_number", (change_number, hub_project_key))
 
     def resource(self, hub_project: HubProject, name: ResourceName) -> Resource:
         """Return a resource."""
-        return load_resource(self._session(), self._find_tenant(hub_project), name=name)
+        resource = self._resources.get((hub_project, name))
+        if resource is None:
+            resource = load_resource(self._session(), self._find_tenant(hub_project), name=name)
+            self._resources.put((hub_project, name), resource)
+        return resource
 
     def save_resource(self, hub_project: HubProject, before: Resource, *, after: Resource) -> None:
         """Store what differs."""
@@ -44,6 +76,7 @@ class SqlLeaseWrites:
         for old, new in ((before.lease, after.lease), (before.maintenance, after.maintenance)):
             if new is not None and new != old:
                 self._save_tenure(sql, hub_project_key, tenure=new)
+        self._resources.put((hub_project, after.name), after)
         self._changes().resources[hub_project, after.name] = after
 
     def overdue_resources(self, now_nanos: int, *, entries_max: int) -> list[tuple[HubProject, ResourceName]]:
@@ -61,12 +94,15 @@ class SqlLeaseWrites:
         for row in rows:
             for statement in ("raise_floors_to_resource", "delete_tenures", "delete_resource"):
                 sql.run(statement, row)
+        # What is cached is gone, or has other floors.
+        self._resources.clear()
         return len(rows)
 
     def raise_floors(self, floor: int) -> None:
         """Raise the floors of all tenants."""
         self._session().run("raise_floor_of_hub", (floor,))
         self._session().run("raise_floors_of_tenants", (floor,))
+        self._resources.clear()
 
     def receipt(self, hub_project: HubProject, caller: str, *, request_id: str) -> Receipt | None:
         """Return a stored answer."""
@@ -96,8 +132,17 @@ class SqlLeaseWrites:
         self._session().run("drop_receipt", (self._make_tenant(hub_project), caller, request_id))
 
     def _save_tenure(self, sql: Session, hub_project_key: int, *, tenure: Tenure) -> None:
-        change_number = _next_number(sql, "next_change_number", hub_project_key=hub_project_key)
+        change_number = self._next_change_number(sql, hub_project_key)
         sql.run("save_tenure", (hub_project_key, change_number, *row_from_tenure(tenure)))
+
+    def _next_change_number(self, sql: Session, hub_project_key: int) -> int:
+        number = self._change_numbers.get(hub_project_key)
+        if number is None:
+            rows = list(sql.fetch("load_change_number", (hub_project_key,)))
+            (number,) = cast("tuple[int]", rows[0])
+        self._change_numbers.put(hub_project_key, number + 1)
+        self._tenants_changed.add(hub_project_key)
+        return number + 1
 
 
 def _next_number(sql: Session, statement: str, *, hub_project_key: int) -> int:

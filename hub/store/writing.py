@@ -62,6 +62,7 @@ class SqlWriteSession:
             find_tenant=self._tenant_key,
             make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
             changes=lambda: self._changes.of_command,
+            limits=limits,
         )
         """Resources, tenures and receipts."""
         self._journal_caches = JournalCaches(limits.streams_cached_max)
@@ -106,6 +107,7 @@ class SqlWriteSession:
     def commit(self, time_floor_nanos: int) -> Changes:
         """Commit; caches move only now."""
         try:
+            self.leases.before_commit()
             self._sql.run("save_time_floor", (time_floor_nanos,))
             self._sql.commit()
         except Exception:
@@ -143,7 +145,7 @@ class SqlWriteSession:
     def _staged(self) -> tuple[Staged, ...]:
         """Return everything that follows the transaction."""
         caches = (self._heads, self._owners, self._tenants, self._instances)
-        return (self._changes, *caches, *self._journal_caches.all)
+        return (self._changes, *caches, *self.leases.staged, *self._journal_caches.all)
 
     def _first(self, statement: str, parameters: Parameters) -> Row | None:
         """Return the first row of a statement, None where it has none."""

@@ -26,10 +26,9 @@ ON CONFLICT (hub_project_key, resource) DO UPDATE
 SET fencing_token = excluded.fencing_token, epoch = excluded.epoch,
     maintenance_token = excluded.maintenance_token, past_nonce_hashes = excluded.past_nonce_hashes;
 
--- name: next_change_number
--- Counts a change of a tenure.
-UPDATE hub_project SET tenure_change_number = tenure_change_number + 1
-WHERE hub_project_key = :hub_project_key RETURNING tenure_change_number;
+-- name: save_change_number
+-- The newest change of a tenant's tenures.
+UPDATE hub_project SET tenure_change_number = :change_number WHERE hub_project_key = :hub_project_key;
 
 -- name: save_tenure
 -- The newest state of a resource's last lease or maintenance.

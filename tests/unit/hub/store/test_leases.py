@@ -68,9 +68,13 @@ def acquire(store: SqlStore, name: str, *, at: int = WALL_NANOS, hub_project: Hu
     return granted.resource
 
 
-def end(store: SqlStore, resource: Resource, *, at: int) -> Resource:
+def ended(resource: Resource, *, at: int) -> Resource:
     assert resource.lease is not None
-    after = with_tenure(resource, replace(resource.lease, end=TenureEnd(TenureState.RELEASED, at)))
+    return with_tenure(resource, replace(resource.lease, end=TenureEnd(TenureState.RELEASED, at)))
+
+
+def end(store: SqlStore, resource: Resource, *, at: int) -> Resource:
+    after = ended(resource, at=at)
     with Writes(store) as leases:
         leases.save_resource(H, resource, after=after)
     return after
@@ -137,6 +141,48 @@ def test_an_undone_command_leaves_no_trace(store: SqlStore) -> None:
     session.undo_to_savepoint()
     assert session.commit(WALL_NANOS).resources == {}
     assert read(store, "a").lease is None
+
+
+def test_what_an_undone_command_changed_is_not_seen_by_the_next(store: SqlStore) -> None:
+    held = acquire(store, "a")
+    session = store.writing
+    leases = session.begin().leases
+    session.set_savepoint()
+    assert leases.resource(H, held.name) == held
+    leases.save_resource(H, held, after=ended(held, at=WALL_NANOS + 1))
+    session.undo_to_savepoint()
+    session.set_savepoint()
+    assert leases.resource(H, held.name) == held
+    other = leases.resource(H, ResourceName("b"))
+    granted = decide_acquire(other, claim(), now_nanos=1, may_open=True, past_nonces_max=8)
+    leases.save_resource(H, other, after=granted.resource)
+    session.release_savepoint()
+    session.commit(WALL_NANOS)
+    with store.reading() as transaction:
+        changes = transaction.leases.tenure_changes(H, after_change_number=0, entries_max=10)
+    assert changes == ([held.lease, granted.tenure], 2)
+
+
+def test_changes_are_counted_on_after_a_restart(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        with opened_engine(tmp_path / "counted.db", limits=Limits()) as engine:
+            store = SqlStore(engine, limits=Limits(), wall_nanos=WALL_NANOS)
+            acquire(store, f"resource-{number}")
+            with store.reading() as transaction:
+                assert transaction.leases.change_number(H) == number
+            store.close()
+
+
+def test_after_a_group_that_was_given_up_the_writer_sees_what_is_stored(store: SqlStore) -> None:
+    held = acquire(store, "a")
+    with pytest.raises(RuntimeError), Writes(store) as leases:
+        leases.save_resource(H, held, after=ended(held, at=WALL_NANOS + 1))
+        raise RuntimeError
+    with Writes(store) as leases:
+        assert leases.resource(H, held.name) == held == read(store, "a")
+    end(store, held, at=WALL_NANOS + 1)
+    with store.reading() as transaction:
+        assert transaction.leases.change_number(H) == 2
 
 
 def test_tenures_are_listed_in_the_order_of_the_bytes_of_their_resources(store: SqlStore) -> None:
@@ -210,6 +256,9 @@ def test_a_purge_drops_what_ended_long_ago_and_raises_the_floors(store: SqlStore
     assert read(store, "a") == unused_resource(ResourceName("a"), Floor(3, 0))
     assert read(store, "kept") == replace(kept, floor=Floor(3, 0))
     assert read(store, "live") == replace(live, floor=Floor(3, 0))
+    with Writes(store) as leases:
+        for name in map(ResourceName, ("a", "kept", "live", "new")):
+            assert leases.resource(H, name) == read(store, name)
     assert acquire(store, "a").fencing_token == 4
     assert acquire(store, "new").fencing_token == 4
 
@@ -222,6 +271,14 @@ def test_a_resource_with_a_tenure_that_goes_on_is_not_purged(store: SqlStore) ->
     with Writes(store) as leases:
         assert leases.purge_resources(WALL_NANOS + 2, entries_max=10) == 0
     assert read(store, "a") == begun
+
+
+def test_floors_that_were_raised_are_seen_by_the_writer(store: SqlStore) -> None:
+    acquire(store, "a")
+    with Writes(store) as leases:
+        leases.raise_floors(7)
+        assert leases.resource(H, ResourceName("a")).floor == Floor(7, 7)
+    assert acquire(store, "a").fencing_token == 8
 
 
 def receipt(number: int) -> Receipt:
