@@ -23,11 +23,12 @@ are out at once. One that is neither acknowledged nor given back counts until th
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from runtime_agent.hub_client.journal_values import OutboxOutcome, ReturnedMessage
+from runtime_agent.hub_client.journal_values import OutboxMessage, OutboxOutcome, ReturnedMessage
 from runtime_agent.hub_client.lease_steps import run_steps_async
 from runtime_agent.hub_client.outbox_core import HeldMessage, OutboxCore
 from runtime_agent.hub_client.outgoing import Outgoing
@@ -36,9 +37,11 @@ from runtime_agent.hub_client.outgoing import Outgoing
 class AsyncOutgoingMessage(Outgoing):
     """A claimed message, to be handled in ``async with`` or answered by a call."""
 
-    def __init__(self, core: OutboxCore, held: HeldMessage, *, answered: asyncio.Event) -> None:
+    def __init__(
+        self, core: OutboxCore, held: HeldMessage, *, on_answer: Callable[[OutboxMessage], None]
+    ) -> None:
         super().__init__(core, held)
-        self._answered = answered
+        self._on_answer = on_answer
 
     async def acknowledge(self) -> OutboxOutcome:
         """Say that it was delivered; DONE and ALREADY_DELIVERED mean that the hub has it so.
@@ -48,7 +51,7 @@ class AsyncOutgoingMessage(Outgoing):
         try:
             return await run_steps_async(self._core.acknowledge(self._held), self._core.channel)
         finally:
-            self._answered.set()
+            self._on_answer(self.message)
 
     async def retry(self, delay_seconds: float | None = None) -> ReturnedMessage:
         """Give it back, to be tried again after a delay, at most a day; by default one that grows.
@@ -58,7 +61,7 @@ class AsyncOutgoingMessage(Outgoing):
         try:
             return await run_steps_async(self._core.retry(self._held, delay_seconds), self._core.channel)
         finally:
-            self._answered.set()
+            self._on_answer(self.message)
 
     async def __aenter__(self) -> Self:
         return self
@@ -74,7 +77,7 @@ class AsyncOutgoingMessage(Outgoing):
         finally:
             # Also where this task is cancelled while it answers.
             self._core.abandon(self._held)
-            self._answered.set()
+            self._on_answer(self.message)
 
 
 class AsyncOutbox:
@@ -83,6 +86,7 @@ class AsyncOutbox:
     def __init__(self, core: OutboxCore) -> None:
         self._core = core
         self._answered = asyncio.Event()
+        self._woken = asyncio.Event()
         self._closed = asyncio.Event()
         self._claiming: asyncio.Task[float] | None = None
 
@@ -97,17 +101,18 @@ class AsyncOutbox:
         while not self._closed.is_set():
             held = self._core.take()
             if held is not None:
-                return AsyncOutgoingMessage(self._core, held, answered=self._answered)
+                return AsyncOutgoingMessage(self._core, held, on_answer=self._note_answer)
             if self._core.is_full:
                 self._answered.clear()
                 if self._core.is_full:
                     await self._answered.wait()
                 continue
+            self._woken.clear()
             wait_seconds = await self._claim()
             if wait_seconds > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_seconds):
-                        await self._closed.wait()
+                        await self._woken.wait()
         raise StopAsyncIteration
 
     async def close(self) -> None:
@@ -119,6 +124,7 @@ class AsyncOutbox:
             return
         self._closed.set()
         self._answered.set()
+        self._woken.set()
         await run_steps_async(self._core.leave(), self._core.channel)
         if self._claiming is not None:
             # What it is given is given back by itself.
@@ -134,6 +140,12 @@ class AsyncOutbox:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def _note_answer(self, message: OutboxMessage) -> None:
+        self._answered.set()
+        if message.ordering_key:
+            # The next one of that key may be available now.
+            self._woken.set()
 
     async def _claim(self) -> float:
         """Claim; where the iteration is cancelled meanwhile, the next one waits for the same claim."""

@@ -12,10 +12,11 @@ Messages may be handed to other threads, each with its own ``with message``.
 """
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from runtime_agent.hub_client.journal_values import OutboxOutcome, ReturnedMessage
+from runtime_agent.hub_client.journal_values import OutboxMessage, OutboxOutcome, ReturnedMessage
 from runtime_agent.hub_client.lease_steps import run_steps
 from runtime_agent.hub_client.outbox_core import HeldMessage, OutboxCore
 from runtime_agent.hub_client.outgoing import Outgoing
@@ -24,9 +25,11 @@ from runtime_agent.hub_client.outgoing import Outgoing
 class OutgoingMessage(Outgoing):
     """A claimed message, to be handled in ``with`` or answered by a call."""
 
-    def __init__(self, core: OutboxCore, held: HeldMessage, *, answered: threading.Event) -> None:
+    def __init__(
+        self, core: OutboxCore, held: HeldMessage, *, on_answer: Callable[[OutboxMessage], None]
+    ) -> None:
         super().__init__(core, held)
-        self._answered = answered
+        self._on_answer = on_answer
 
     def acknowledge(self) -> OutboxOutcome:
         """Say that it was delivered; DONE and ALREADY_DELIVERED mean that the hub has it so.
@@ -36,7 +39,7 @@ class OutgoingMessage(Outgoing):
         try:
             return run_steps(self._core.acknowledge(self._held), self._core.channel)
         finally:
-            self._answered.set()
+            self._on_answer(self.message)
 
     def retry(self, delay_seconds: float | None = None) -> ReturnedMessage:
         """Give it back, to be tried again after a delay, at most a day; by default one that grows.
@@ -46,7 +49,7 @@ class OutgoingMessage(Outgoing):
         try:
             return run_steps(self._core.retry(self._held, delay_seconds), self._core.channel)
         finally:
-            self._answered.set()
+            self._on_answer(self.message)
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +64,7 @@ class OutgoingMessage(Outgoing):
             return run_steps(self._core.handled(self._held, error), self._core.channel)
         finally:
             self._core.abandon(self._held)
-            self._answered.set()
+            self._on_answer(self.message)
 
 
 class Outbox:
@@ -70,6 +73,7 @@ class Outbox:
     def __init__(self, core: OutboxCore) -> None:
         self._core = core
         self._answered = threading.Event()
+        self._woken = threading.Event()
         self._closed = threading.Event()
 
     def __iter__(self) -> Self:
@@ -83,15 +87,18 @@ class Outbox:
         while not self._closed.is_set():
             held = self._core.take()
             if held is not None:
-                return OutgoingMessage(self._core, held, answered=self._answered)
+                return OutgoingMessage(self._core, held, on_answer=self._note_answer)
             if self._core.is_full:
                 self._answered.clear()
                 if self._core.is_full:
                     self._answered.wait()
                 continue
+            self._woken.clear()
+            if self._closed.is_set():
+                break
             wait_seconds = run_steps(self._core.claim(), self._core.channel)
             if wait_seconds > 0:
-                self._closed.wait(wait_seconds)
+                self._woken.wait(wait_seconds)
         raise StopIteration
 
     def close(self) -> None:
@@ -103,6 +110,7 @@ class Outbox:
         if self._closed.is_set():
             return
         self._closed.set()
+        self._woken.set()
         run_steps(self._core.leave(), self._core.channel)
         self._answered.set()
 
@@ -116,3 +124,9 @@ class Outbox:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _note_answer(self, message: OutboxMessage) -> None:
+        self._answered.set()
+        if message.ordering_key:
+            # The next one of that key may be available now.
+            self._woken.set()

@@ -355,6 +355,27 @@ async def test_messages_of_a_key_wait_for_the_one_before_them(
     assert states(hub) == {}
 
 
+async def test_the_next_message_of_a_key_is_not_waited_for_once_the_one_before_is_delivered(
+    async_hub: AsyncHubClient, hub: HubClient, sender: Sender
+) -> None:
+    sender.send(12, ordering_key="k")
+    seen: list[str] = []
+
+    async def handle(message: AsyncOutgoingMessage) -> None:
+        async with message:
+            # Long enough that the dispatcher has found nothing more, and waits.
+            await asyncio.sleep(0.05)
+            seen.append(message.outbox_id)
+
+    began_at = time.monotonic()
+    async with async_hub.outbox("mail") as outbox, asyncio.TaskGroup() as tasks:
+        for _ in range(12):
+            tasks.create_task(handle(await anext(outbox)))
+    assert seen == [str(n) for n in range(1, 13)]
+    # Each would wait for half a second at least.
+    assert time.monotonic() - began_at < 5
+
+
 # --- ends ---
 
 

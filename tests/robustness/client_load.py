@@ -36,8 +36,11 @@ def client_program(module: str, *arguments: str, log: Path) -> Program:
 class Committer(threading.Thread):
     """Appends to a stream of its own until told to end; what it began it brings to its end."""
 
-    def __init__(self, address: str, stream_id: str, *, rng: random.Random) -> None:
+    def __init__(
+        self, address: str, stream_id: str, *, rng: random.Random, pause_seconds_max: float = 0.0
+    ) -> None:
         super().__init__(name=stream_id, daemon=True)
+        self._pause_seconds_max = pause_seconds_max
         self._address = address
         self._stream_id = stream_id
         self._rng = rng
@@ -54,6 +57,7 @@ class Committer(threading.Thread):
             while not self.is_ending.is_set():
                 number += 1
                 self._commit_until_told(hub, lease, number=number)
+                self.is_ending.wait(self._rng.uniform(0, self._pause_seconds_max))
         self.has_ended_well = True
 
     def _commit_until_told(self, hub: HubClient, lease: Lease, *, number: int) -> None:
