@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hub.core.lease import decide_check
 from hub.core.limits import Limits
 from hub.core.selection import LeasePlace
 from hub.core.tenure import Holder, Resource, Tenure
-from hub.core.values import Caller, ResourceName
+from hub.core.values import Caller, HubProject, ResourceName
 from hub.service.lease_queue import LeaseQueues
 from hub.service.readers import Readers
 from hub.service.writer import AsyncWriter
 from hub.store.contract import ReadTransaction, WriteTransaction
+
+_LONG_AGO_NANOS: Final = 0
+"""Every tenure whose end was not noted was live then, going by its expire time alone."""
 
 
 class Waiting(NamedTuple):
@@ -46,9 +49,10 @@ class ToldExpiries:
     Hub time never begins below the floor that every commit writes, so one commit is enough.
     """
 
-    def __init__(self, writer: AsyncWriter) -> None:
-        """Bind the writer."""
+    def __init__(self, writer: AsyncWriter, readers: Readers) -> None:
+        """Bind writer and readers."""
         self._writer = writer
+        self._readers = readers
 
     async def settle(self, tenures: Iterable[Tenure | None], now_nanos: int) -> bool:
         """Return once every expiry among these tenures that was noticed at a moment is durable.
@@ -62,6 +66,24 @@ class ToldExpiries:
             await self._writer.call(_write_nothing)
             return True
         return False
+
+    async def live_tenures(
+        self, hub_project: HubProject, now_nanos: int, *, after: LeasePlace | None, entries_max: int
+    ) -> list[Tenure]:
+        """Return a page of the tenures that are live at a moment: what is missing in it is told as well.
+
+        Raises: what readers and writer raise.
+        """
+
+        def read_live_at(nanos: int) -> Callable[[ReadTransaction], list[Tenure]]:
+            return lambda transaction: transaction.leases.tenures(
+                hub_project, live_at_nanos=nanos, after=after, entries_max=entries_max
+            )
+
+        tenures = await self._readers.call(read_live_at(_LONG_AGO_NANOS))
+        if await self.settle(tenures, now_nanos):
+            tenures = await self._readers.call(read_live_at(now_nanos))
+        return tenures
 
 
 class LeaseReads:
@@ -107,15 +129,14 @@ class LeaseReads:
         self, caller: Caller, *, include_ended: bool, after: LeasePlace | None, entries_max: int
     ) -> LeasePage:
         """Return a page of live tenures, or of all, ascending by resource."""
-
-        now_nanos = self._now_nanos()
+        hub_project, now_nanos = caller.hub_project, self._now_nanos()
+        if not include_ended:
+            live = await self._told.live_tenures(hub_project, now_nanos, after=after, entries_max=entries_max)
+            return LeasePage(live, now_nanos)
 
         def read(transaction: ReadTransaction) -> LeasePage:
             tenures = transaction.leases.tenures(
-                caller.hub_project,
-                live_at_nanos=None if include_ended else now_nanos,
-                after=after,
-                entries_max=entries_max,
+                hub_project, live_at_nanos=None, after=after, entries_max=entries_max
             )
             return LeasePage(tenures, now_nanos)
 

@@ -22,7 +22,7 @@ class LeaseUseCases:
     ) -> None:
         """Put them together; ``now_nanos`` gives hub time."""
         queues = LeaseQueues(limits=limits)
-        told = ToldExpiries(writer)
+        told = ToldExpiries(writer, readers)
         self.queues = queues
         self.aborts = LeaseAborts()
         self.changes = Leases(writer, queues=queues, limits=limits, now_nanos=now_nanos)

@@ -61,11 +61,9 @@ class LeaseWatches:
             yield LeaseNews((), self._now_nanos(), is_snapshot_complete=True)
             while True:
                 wake.clear()
-                changes = await self._changes_after(hub_project, change_number)
+                changes, now_nanos = await self._changes_after(hub_project, change_number)
                 change_number = changes.change_number
                 if changes.tenures:
-                    now_nanos = self._now_nanos()
-                    await self._told.settle(changes.tenures, now_nanos)
                     yield LeaseNews(changes.tenures, now_nanos)
                     continue
                 # A commit whose outcome was unknown was not announced: look for it all the same.
@@ -81,26 +79,18 @@ class LeaseWatches:
         after: LeasePlace | None = None
         while True:
             now_nanos = self._now_nanos()
-            tenures = await self._live_after(hub_project, after, now_nanos=now_nanos)
+            tenures = await self._told.live_tenures(
+                hub_project, now_nanos, after=after, entries_max=self._limits.watch_page_entries_max
+            )
             if tenures:
                 yield LeaseNews(tenures, now_nanos)
                 after = LeasePlace(tenures[-1].resource, tenures[-1].is_maintenance)
             if len(tenures) < self._limits.watch_page_entries_max:
                 return
 
-    async def _live_after(
-        self, hub_project: HubProject, after: LeasePlace | None, *, now_nanos: int
-    ) -> list[Tenure]:
-        return await self._readers.call(
-            lambda transaction: transaction.leases.tenures(
-                hub_project,
-                live_at_nanos=now_nanos,
-                after=after,
-                entries_max=self._limits.watch_page_entries_max,
-            )
-        )
+    async def _changes_after(self, hub_project: HubProject, change_number: int) -> tuple[TenureChanges, int]:
+        """Return what changed, and the moment at which it is told."""
 
-    async def _changes_after(self, hub_project: HubProject, change_number: int) -> TenureChanges:
         def read(transaction: ReadTransaction) -> TenureChanges:
             return transaction.leases.tenure_changes(
                 hub_project,
@@ -108,4 +98,8 @@ class LeaseWatches:
                 entries_max=self._limits.watch_page_entries_max,
             )
 
-        return await self._readers.call(read)
+        changes = await self._readers.call(read)
+        now_nanos = self._now_nanos()
+        if await self._told.settle(changes.tenures, now_nanos):
+            changes = await self._readers.call(read)
+        return changes, now_nanos

@@ -90,7 +90,7 @@ class LeaseGate:
         )
         self.async_writer = AsyncWriter(self.writer, limits=limits)
         self.readers = Readers(self.store, InlineExecutor())
-        told = ToldExpiries(self.async_writer)
+        told = ToldExpiries(self.async_writer, self.readers)
         self.queues = LeaseQueues(limits=limits)
         self.aborts = LeaseAborts()
         self.leases = Leases(self.async_writer, queues=self.queues, limits=limits, now_nanos=now)

@@ -50,7 +50,27 @@ def tell_by_listing(gate: LeaseGate, _held: Tenure) -> None:
     assert [tenure.state(page.now_nanos) for tenure in page.tenures] == [TenureState.EXPIRED]
 
 
-TELLERS: Final = (tell_by_renewal, tell_by_renewals, tell_by_check, tell_by_reading, tell_by_listing)
+def tell_by_leaving_out(gate: LeaseGate, _held: Tenure) -> None:
+    page = gate.answer(gate.reads.leases(gate.caller, include_ended=False, after=None, entries_max=10))
+    assert page.tenures == []
+
+
+def tell_by_snapshot(gate: LeaseGate, _held: Tenure) -> None:
+    watch = gate.watches.watch(gate.caller)
+    news = next_news(gate, watch)
+    assert (news.tenures, news.is_snapshot_complete) == ((), True)
+    gate.answer(watch.aclose())
+
+
+TELLERS: Final = (
+    tell_by_renewal,
+    tell_by_renewals,
+    tell_by_check,
+    tell_by_reading,
+    tell_by_listing,
+    tell_by_leaving_out,
+    tell_by_snapshot,
+)
 
 
 @pytest.mark.parametrize("tell", TELLERS)
