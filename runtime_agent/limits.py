@@ -191,8 +191,8 @@ MAINTENANCE_BEAT_SECONDS: Final = 1.0
 
 COMMIT_SECONDS_MAX: Final = 30.0
 """How long a commit is sent again under its message id while no hub answers."""
-JOURNAL_READ_SECONDS_MAX: Final = 10.0
-"""The same for a read, and for answers about outbox messages."""
+JOURNAL_READ_SECONDS_MAX: Final = 5.0
+"""The same for a read, and for a single answer about an outbox message."""
 JOURNAL_RETRY_SECONDS_FIRST: Final = 0.1
 """Ceiling of the first wait before such a call is sent again."""
 JOURNAL_RETRY_SECONDS_MAX: Final = 2.0
