@@ -24,7 +24,7 @@ from hub.core.maintenance import decide_begin, decide_finish, decide_renew_maint
 from hub.core.receipt import LeaseAnswer, Receipt, Repeat, decide_repeat
 from hub.core.tenure import AbortReason, Claim, Credential, Granted, Holder, Resource, Tenure
 from hub.core.values import Caller, ResourceName
-from hub.service.lease_claims import ClaimCalls, ClaimKey
+from hub.service.lease_claims import ClaimCalls, ClaimKey, Unheard
 from hub.service.lease_queue import LeaseQueues, QueueKey, Waiter
 from hub.service.writer import AsyncWriter, Lane
 from hub.store.contract import WriteTransaction
@@ -368,39 +368,46 @@ class Leases:
     ) -> LeaseAnswer:
         """Run a call that opens a tenure; where the caller is gone meanwhile, give it back."""
         command = self._command(caller, resource, decide=decide, repeat=repeat, begin_nanos=begin_nanos)
-        call = self._claim_calls.begin((caller.hub_project, resource), claim)
-        is_lost = False
+        claim_key = self._claim_calls.begin((caller.hub_project, resource), claim)
         try:
             future = await self._writer.submit(command, lane=Lane.CONTROL, bytes_count=0)
             try:
-                return await asyncio.shield(future)
+                answer = await asyncio.shield(future)
             except asyncio.CancelledError:
-                is_lost = True
-                self._in_background(self._give_back_when_granted(caller, future, call=call, repeat=repeat))
+                self._in_background(self._end_lost(caller, claim_key, future=future, repeat=repeat))
                 raise
-        finally:
-            if not is_lost:
-                self._claim_calls.end(call)
+        except Exception:
+            await self._end_unheard(caller, claim_key)
+            raise
+        self._claim_calls.end(claim_key, is_heard=True)
+        return answer
 
-    async def _give_back_when_granted(
+    async def _end_lost(
         self,
         caller: Caller,
-        future: asyncio.Future[LeaseAnswer],
+        claim_key: ClaimKey,
         *,
-        call: tuple[ClaimKey, int],
+        future: asyncio.Future[LeaseAnswer],
         repeat: Repeat | None,
     ) -> None:
-        """Give back what a call that is gone is granted, unless a later call of the same claim has it."""
+        """End a call whose caller is gone, once it is known what it was granted."""
         try:
-            answer = await future
-            is_new = not answer.is_renewed and not answer.is_replayed
-            if is_new and self._claim_calls.is_newest(call):
-                await self._writer.call(_give_back_command(caller, answer.tenure, repeat=repeat))
+            self._claim_calls.lose(claim_key, await future, repeat=repeat)
         except Refusal:
-            # Nothing was granted; or the store cannot be written, and the lease expires by itself.
-            return
+            pass  # nothing was granted, as far as is known
         finally:
-            self._claim_calls.end(call)
+            await self._end_unheard(caller, claim_key)
+
+    async def _end_unheard(self, caller: Caller, claim_key: ClaimKey) -> None:
+        """End a call that told nobody of a grant; give back what now nobody will ever hear of."""
+        unheard = self._claim_calls.end(claim_key, is_heard=False)
+        if unheard is None:
+            return
+        try:
+            # No later call of the claim comes before this: nothing is awaited between the two.
+            await self._writer.call(_give_back_command(caller, unheard))
+        except Refusal:
+            pass  # the store cannot be written, and the lease expires by itself
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -408,16 +415,17 @@ class Leases:
         task.add_done_callback(self._background.discard)
 
 
-def _give_back_command(
-    caller: Caller, granted: Tenure, *, repeat: Repeat | None
-) -> Callable[[WriteTransaction, int], None]:
-    """Return what releases a grant that nobody heard of; its receipt would promise it to a repeat."""
+def _give_back_command(caller: Caller, unheard: Unheard) -> Callable[[WriteTransaction, int], None]:
+    """Return what releases a grant that nobody heard of; its receipts would promise it to a repeat."""
+    granted = unheard.tenure
 
     def command(transaction: WriteTransaction, now_nanos: int) -> None:
         before = transaction.leases.resource(caller.hub_project, granted.resource)
         after = decide_give_back(before, granted, now_nanos=now_nanos)
+        if after is before:
+            return  # the grant stands, and a repeat is still told of it
         transaction.leases.save_resource(caller.hub_project, before, after=after)
-        if repeat is not None:
+        for repeat in unheard.repeats:
             transaction.leases.drop_receipt(
                 caller.hub_project, caller.credential_name, request_id=repeat.request_id
             )

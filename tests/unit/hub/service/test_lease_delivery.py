@@ -135,6 +135,41 @@ def test_who_asks_again_once_the_lost_call_is_granted_keeps_it_too(gate: LeaseGa
     assert lease_in(gate).state(gate.clock.now()) is TenureState.LIVE
 
 
+@pytest.mark.parametrize("request_id", [None, "q"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_grant_that_several_calls_asked_for_and_none_heard_of_is_released_at_once(
+    gate: LeaseGate, request_id: str | None, order: tuple[int, ...]
+) -> None:
+    calls = begin_without_commit(gate, *(acquiring(gate, claim("a"), request_id=request_id) for _ in order))
+    for number in order:
+        calls[number].cancel()
+        gate.run_without_commits()
+    gate.settle()
+    lease = lease_in(gate)
+    assert (lease.fencing_token, lease.state(gate.clock.now())) == (1, TenureState.RELEASED)
+    assert gate.stored()["receipt"] == []
+
+
+def test_a_grant_whose_repeat_is_refused_is_released_at_once(gate: LeaseGate) -> None:
+    calls = begin_without_commit(gate, acquiring(gate, claim("a")), taking_over(gate, claim("a")))
+    lost, refused = calls
+    lost.cancel()
+    gate.settle()
+    assert isinstance(refused.exception(), LeaseHeld)
+    assert lease_in(gate).state(gate.clock.now()) is TenureState.RELEASED
+
+
+def test_a_grant_that_one_of_several_calls_heard_of_is_kept(gate: LeaseGate) -> None:
+    heard, lost = begin_without_commit(gate, acquiring(gate, claim("a")), acquiring(gate, claim("a")))
+    lost.cancel()
+    gate.settle()
+    assert heard.done()
+    (lost,) = begin_without_commit(gate, acquiring(gate, claim("a")))
+    lost.cancel()
+    gate.settle()
+    assert lease_in(gate).state(gate.clock.now()) is TenureState.LIVE
+
+
 def test_the_nonce_of_a_grant_that_was_given_back_opens_nothing(gate: LeaseGate) -> None:
     (task,) = begin_without_commit(gate, acquiring(gate, claim("a")))
     task.cancel()
