@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, TypeVar
 
-from hub.core.errors import LeaseHeld, LeaseSuperseded, Refusal, ResourceUnderMaintenance
+from hub.core.errors import LeaseHeld, LeaseSuperseded, LimitReached, Refusal, ResourceUnderMaintenance
 from hub.core.lease import (
     decide_abort,
     decide_acquire,
@@ -74,7 +74,16 @@ class Leases:
         begin_nanos = self._now_nanos()
         if wait_nanos <= 0:
             return await self._acquire_once(caller, key, claim=claim, repeat=repeat, begin_nanos=begin_nanos)
-        waiter = self._queues.join(key, claim, begin_nanos=begin_nanos)
+        try:
+            waiter = self._queues.join(key, claim, begin_nanos=begin_nanos)
+        except LimitReached as full:
+            # Who need not wait needs no place: the live holder, and the repeat of a call.
+            try:
+                return await self._acquire_once(
+                    caller, key, claim=claim, repeat=repeat, begin_nanos=begin_nanos
+                )
+            except LeaseHeld:
+                raise full from None
         try:
             return await self._acquire_in_turn(
                 caller, key, claim=claim, repeat=repeat, waiter=waiter, end_nanos=begin_nanos + wait_nanos

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from hub.core.errors import LeaseHeld, LeaseMissing, LeaseSuperseded, ResourceUnderMaintenance
+from hub.core.errors import (
+    LeaseHeld,
+    LeaseMissing,
+    LeaseSuperseded,
+    LimitReached,
+    ResourceUnderMaintenance,
+)
 from hub.core.lease import decide_check
+from hub.core.limits import Limits
 from hub.core.tenure import Tenure, TenureState
 from tests.unit.hub.lease_calls import (
     SECOND,
@@ -287,6 +294,19 @@ def test_the_live_holder_itself_passes_those_who_wait(gate: LeaseGate) -> None:
     waiting = wait(gate, claim("b"))
     assert acquire(gate, claim("a", nonce="a2")).fencing_token == 2
     assert not waiting.done()
+
+
+def test_who_need_not_wait_needs_no_place_in_a_full_queue(tmp_path: Path) -> None:
+    gate = LeaseGate(tmp_path, limits=Limits(lease_waiters_max=1))
+    gate.answer(acquiring(gate, claim("a"), request_id="q"))
+    waiting = wait(gate, claim("b"))
+    assert gate.answer(acquiring(gate, claim("a"), wait=SECOND)).is_renewed
+    assert gate.answer(acquiring(gate, claim("a"), wait=SECOND, request_id="q")).is_replayed
+    with pytest.raises(LimitReached):
+        gate.answer(acquiring(gate, claim("c"), wait=SECOND))
+    assert not waiting.done()
+    assert gate.view("r").waiter_count == 1
+    gate.close()
 
 
 def test_the_place_of_an_earlier_call_is_taken_over_under_maintenance_too(gate: LeaseGate) -> None:
