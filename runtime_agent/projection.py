@@ -152,7 +152,10 @@ class ProjectionRunner:
         self._follow(until_head=True)
 
     def stop(self) -> None:
-        """End ``run``, from any thread or a signal's handler; what is taken in stays. Not to be undone."""
+        """End ``run``, from any other thread; what is taken in stays. Not to be undone.
+
+        A program that is told to end by a signal may simply end: the file is right at any point.
+        """
         self._stopped.set()
         watch = self._watch
         if watch is not None:

@@ -52,20 +52,7 @@ class AsyncJournalMethods(AwaitedClientBase):
         reply: bytes = b"",
         seconds_max: float = limits.COMMIT_SECONDS_MAX,
     ) -> Committed:
-        """Append to a stream, all of it or nothing, once a message id; it is on stable storage then.
-
-        - ``message_id``: makes the commit happen once, for ever. Give the same one when it is tried again,
-          also by a program that was started anew: then its stored result comes, whoever has the lease now.
-        - ``lease``: of the resource of the stream's name, or its credential. The hub checks it in the same
-          transaction; this side does not ask itself first, so that a result is found after a loss too.
-        - ``expected_revision``: where the stream was when this was decided; 0 for one without events.
-        - ``reply``: kept with the commit and given back by it.
-        - ``seconds_max``: how long it is sent again where no hub answers. What is raised then says nothing
-          about whether it happened; the same call with the same message id does.
-
-        Raises: StaleLease, RevisionConflict, IdempotencyConflict, HubCallError; LeaseNotHeld where the
-        lease never was acquired.
-        """
+        """Append to a stream, all of it or nothing, once a message id; it is on stable storage then."""
         steps = self._journal.commit(
             credential_of(lease),
             message_id=message_id,
@@ -89,12 +76,7 @@ class AsyncJournalMethods(AwaitedClientBase):
         through_revision: int = 0,
         lease: Held | LeaseCredential | None = None,
     ) -> AsyncIterator[JournalEvent]:
-        """Yield the events of a stream, ascending by revision, page by page.
-
-        It ends at the revision that the stream had at the first page, or at ``through_revision`` where that
-        is not 0; what is appended meanwhile is not in it. With a lease each page is refused unless the lease
-        is current: then whoever reads may write. Raises: StaleLease, HubCallError.
-        """
+        """Yield the events of a stream up to the revision that it had at the first page."""
         request = codec.stream_events_request(
             self._hub_project,
             stream_id,
@@ -111,10 +93,7 @@ class AsyncJournalMethods(AwaitedClientBase):
             request.after_revision, request.through_revision = page.next_revision, page.through_revision
 
     async def list_streams(self, *, prefix: str = "", event_type: str = "") -> AsyncIterator[JournalStream]:
-        """Yield streams, ascending by the bytes of their ids; those with an event of a type only, if given.
-
-        ``prefix`` is what an id begins with; it knows no wildcards.
-        """
+        """Yield streams, ascending by the bytes of their ids."""
         request = pb.ListStreamsRequest(
             hub_project=self._hub_project, stream_id_prefix=prefix, event_type=event_type
         )
@@ -133,11 +112,7 @@ class AsyncJournalMethods(AwaitedClientBase):
     async def list_journal(
         self, *, event_types: Sequence[str] = (), after_position: int = 0, hub_generation: str = ""
     ) -> AsyncIterator[JournalUpdate]:
-        """Yield the events of all streams by position, a page at a time, up to the head.
-
-        A position above 0 goes with the generation that it was received under. Raises: PositionLost where
-        the hub was restored to before it, HubCallError.
-        """
+        """Yield the events of all streams by position, a page at a time, up to the head."""
         request = pb.ListJournalRequest(
             hub_project=self._hub_project,
             event_types=event_types,
@@ -159,13 +134,7 @@ class AsyncJournalMethods(AwaitedClientBase):
         hub_generation: str = "",
         from_now: bool = False,
     ) -> AsyncJournalWatch:
-        """Return an iterator over the events of all streams: first what is stored, then live, without end.
-
-        It connects again by itself, and no event is left out or comes twice. The first update without events
-        says that everything stored was told; then one comes every 10 s at least. To go on in another
-        program, give the last ``progress_position`` and ``hub_generation``. With ``from_now`` it begins
-        where its first update says. Close it to end it. Raises while iterated: PositionLost, HubCallError.
-        """
+        """Return an iterator over the events of all streams, without end; see ``journal_watch.py``."""
         place = WatchPlace(hub_generation, after_position, from_now)
         watch = AsyncJournalWatch(self._addresses, self._journal, event_types=event_types, place=place)
         self._close_later(watch)
@@ -183,17 +152,7 @@ class AsyncJournalMethods(AwaitedClientBase):
         retry_seconds_max: float = limits.OUTBOX_RETRY_SECONDS_MAX,
         on_failure: OnFailure | None = None,
     ) -> AsyncOutbox:
-        """Return an iterator over the messages of a destination, to be delivered; see ``async_outbox.py``.
-
-        - ``visibility_seconds``: how long a message is hidden from others; longer than it takes to deliver.
-        - ``in_flight_max``: most messages that are claimed and not answered.
-        - ``retry_seconds_first``, ``retry_seconds_max``: a message that failed is left alone for a time
-          between 0 and a ceiling that begins with the first and doubles with each try up to the second.
-        - ``on_failure``: told each message with the error that its block raised; what it raises itself ends
-          the loop.
-
-        Raises: UsageError.
-        """
+        """Return an iterator over the messages of a destination, to be delivered; see ``async_outbox.py``."""
         wish = OutboxWish(
             destination,
             visibility_seconds=visibility_seconds,
@@ -226,10 +185,7 @@ class AsyncJournalMethods(AwaitedClientBase):
         visibility_seconds: float = limits.OUTBOX_VISIBILITY_SECONDS,
         count_max: int = limits.OUTBOX_CLAIM_MAX,
     ) -> ClaimedMessages:
-        """Claim messages, one try each; they are hidden from others for the visibility time.
-
-        It is sent once: what a lost answer had claimed becomes available after that time.
-        """
+        """Claim messages, one try each; they are hidden from others for the visibility time."""
         return await self._run(
             self._journal.claim(destination, visibility_seconds=visibility_seconds, count_max=count_max)
         )

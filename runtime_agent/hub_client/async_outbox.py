@@ -28,6 +28,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from runtime_agent import limits
 from runtime_agent.hub_client.journal_values import OutboxMessage, OutboxOutcome, ReturnedMessage
 from runtime_agent.hub_client.lease_steps import run_steps_async
 from runtime_agent.hub_client.outbox_core import HeldMessage, OutboxCore
@@ -127,7 +128,10 @@ class AsyncOutbox:
         self._woken.set()
         await run_steps_async(self._core.leave(), self._core.channel)
         if self._claiming is not None:
-            # What it is given is given back by itself.
+            # What it is given is given back by itself, unless no hub answers for too long.
+            _, unanswered = await asyncio.wait([self._claiming], timeout=limits.OUTBOX_LEAVE_SECONDS_MAX)
+            for claiming in unanswered:
+                claiming.cancel()
             await asyncio.gather(self._claiming, return_exceptions=True)
 
     async def __aenter__(self) -> Self:

@@ -73,8 +73,8 @@ class JournalMethods(BlockingClientBase):
     ) -> Committed:
         """Append to a stream, all of it or nothing, once a message id; it is on stable storage then.
 
-        - ``message_id``: makes the commit happen once, for ever. Give the same one when it is tried again,
-          also by a program that was started anew: then its stored result comes, whoever has the lease now.
+        - ``message_id``: makes the commit happen once, for ever. Give the same one, with the same content and
+          expected revision, when it is tried again: then its stored result comes, whoever has the lease now.
         - ``lease``: of the resource of the stream's name, or its credential. The hub checks it in the same
           transaction; this side does not ask itself first, so that a result is found after a loss too.
         - ``expected_revision``: where the stream was when this was decided; 0 for one without events.

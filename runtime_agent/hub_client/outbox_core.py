@@ -82,6 +82,7 @@ class OutboxCore:
         self._backoff = calls.backoff()
         self._waiting: deque[HeldMessage] = deque()
         self._handed_out: set[HeldMessage] = set()
+        self._abandoned: list[HeldMessage] = []
         self._is_closed = False
 
     # --- local ---
@@ -226,14 +227,19 @@ class OutboxCore:
         if not held.is_answered:
             self._answered(held)
             self._return_unheeded(held)
+            with self._lock:
+                # The client may be closed before that thread ran: closing says it once more.
+                hidden = [each for each in self._abandoned if self.seconds_left(each) > 0]
+                self._abandoned = [*hidden, held]
 
     def leave(self) -> Steps[None]:
         """Hand out nothing more, and give back what is claimed; what no hub hears of is hidden a while."""
         with self._lock:
             self._is_closed = True
-            claimed = [*self._waiting, *self._handed_out]
+            claimed = [*self._waiting, *self._handed_out, *self._abandoned]
             self._waiting.clear()
             self._handed_out.clear()
+            self._abandoned.clear()
         over_at = self._calls.clock() + limits.OUTBOX_LEAVE_SECONDS_MAX
         for held in claimed:
             held.is_answered = True

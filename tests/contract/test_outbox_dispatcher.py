@@ -411,6 +411,30 @@ async def test_closing_the_client_gives_back_what_its_dispatchers_have_claimed(
         await anext(outbox)
 
 
+async def test_a_program_that_is_cancelled_as_a_whole_gives_back_what_it_was_handling(
+    grpc_addr: str, hub_project: str, hub: HubClient, sender: Sender
+) -> None:
+    sender.send(3)
+    is_inside = asyncio.Event()
+
+    async def deliver() -> None:
+        async with (
+            await AsyncHubClient.connect(grpc_addr, hub_project=hub_project) as other,
+            other.outbox("mail") as outbox,
+        ):
+            async for message in outbox:
+                async with message:
+                    is_inside.set()
+                    await asyncio.sleep(3600)
+
+    delivering = asyncio.create_task(deliver())
+    await is_inside.wait()
+    delivering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await delivering
+    assert states(hub) == dict.fromkeys("123", OutboxState.PENDING)
+
+
 async def test_an_iteration_that_is_cancelled_loses_no_message(
     async_hub: AsyncHubClient, hub: HubClient, sender: Sender
 ) -> None:

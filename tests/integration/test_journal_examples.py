@@ -1,5 +1,6 @@
 """The examples of the journal in docs/ run, and print what they promise."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
+from runtime_agent.hub_client.client import HubClient
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS_MAX: Final = 60.0
@@ -65,6 +68,21 @@ def test_the_example_of_a_read_model_counts_each_event_once(address: str, tmp_pa
             f"plums: {2 * number} kg",
             f"from {3 * number} events",
         ]
+
+
+def test_the_program_of_the_page_commits_once_however_often_it_runs(address: str) -> None:
+    page = (ROOT / "docs" / "journal.md").read_text(encoding="utf-8")
+    program = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)[0]
+    program = program.replace("127.0.0.1:7443", address)
+    for _ in range(2):
+        command = [sys.executable, "-W", "error", "-c", program]
+        told = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+        )
+        assert (told.returncode, told.stderr) == (0, "")
+    with HubClient.connect(address, hub_project="home") as hub:
+        assert [event.event_type for event in hub.stream_events("orders/7")] == ["order.paid"]
+        assert [message.outbox_id for message in hub.list_outbox()] == ["receipt 7"]
 
 
 def test_an_example_says_that_there_is_no_hub() -> None:
