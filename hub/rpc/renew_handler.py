@@ -156,7 +156,9 @@ class _RenewStream:
         for runtime_id in {tenure.holder.runtime_id for tenure in new.values()}:
             for notice in self._handler.aborts.of_runtime(caller.hub_project, runtime_id):
                 tenure = new.get(notice.resource)
-                if tenure is not None and (tenure.fencing_token, tenure.abort_reason) != notice[1:]:
+                if tenure is None or tenure.fencing_token != notice.fencing_token:
+                    continue  # of a tenure that was not renewed here
+                if tenure.abort_reason is not notice.reason:
                     response.aborts.append(abort_to_proto(notice))
         return response
 

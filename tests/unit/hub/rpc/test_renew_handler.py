@@ -17,6 +17,7 @@ from synchub.v1 import lease_service_pb2 as messages
 from tests.unit.hub.lease_gate import LeaseGate
 
 NONCE: Final = "n" * 22
+TTL_NANOS: Final = 10_000_000_000
 NAMES: Final = (ResourceName("r"), ResourceName("s"))
 
 
@@ -55,9 +56,7 @@ class Call:
 def gate(tmp_path: Path) -> Iterator[LeaseGate]:
     gate = LeaseGate(tmp_path)
     for name in NAMES:
-        claim = Claim(
-            Holder(RuntimeId("runtime"), HolderId("a")), hash_of_nonce(NONCE), ttl_nanos=10_000_000_000
-        )
+        claim = Claim(Holder(RuntimeId("runtime"), HolderId("a")), hash_of_nonce(NONCE), ttl_nanos=TTL_NANOS)
         gate.answer(gate.leases.acquire(gate.caller, name, claim=claim, repeat=None, wait_nanos=0))
     yield gate
     gate.close()
@@ -126,6 +125,20 @@ def test_an_abort_before_the_first_renewal_is_said_by_its_lease_alone(gate: Leas
     renew(gate, call, *NAMES)
     gate.settle()
     assert [result.lease.is_abort_requested for result in call.responses[0].results] == [True, False]
+    assert call.told() == [(2, [])]
+
+
+def test_an_abort_of_who_came_after_a_first_renewal_is_not_told_with_its_answer(
+    gate: LeaseGate, call: Call
+) -> None:
+    renew(gate, call, *NAMES)
+    newer_self = Claim(Holder(RuntimeId("runtime"), HolderId("a")), hash_of_nonce("m" * 22), TTL_NANOS)
+    gate.loop.create_task(
+        gate.leases.acquire(gate.caller, NAMES[0], claim=newer_self, repeat=None, wait_nanos=0)
+    )
+    gate.run_without_commits()
+    abort(gate, NAMES[0])
+    gate.settle()
     assert call.told() == [(2, [])]
 
 
