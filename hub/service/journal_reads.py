@@ -96,6 +96,7 @@ class JournalReads:
         self, caller: Caller, *, prefix: str, event_type: str | None, after: StreamId | None, entries_max: int
     ) -> StreamsView:
         """Return streams whose ids begin with a prefix, after one of them; of all types where None."""
+        now_nanos = self._now_nanos()
 
         def read(transaction: ReadTransaction) -> StreamsView:
             streams = transaction.journal.streams(
@@ -105,11 +106,13 @@ class JournalReads:
                 after=after,
                 entries_max=entries_max,
             )
-            return StreamsView(streams, self._now_nanos())
+            return StreamsView(streams, now_nanos)
 
         view = await self._readers.call(read)
-        if any(_is_expiry_told(stream, view.now_nanos) for stream in view.streams):
+        if any(_is_expiry_told(stream, now_nanos) for stream in view.streams):
             await self._writer.call(_write_nothing)
+            # A renewal that came in time may have been under way: it is committed now, and none comes later.
+            view = await self._readers.call(read)
         return view
 
     async def projection(self, caller: Caller, projection_id: ProjectionId) -> Projection:

@@ -196,6 +196,31 @@ def test_that_no_lease_lives_is_durable_before_it_is_told(tmp_path: Path) -> Non
     gate.close()
 
 
+def test_a_stream_whose_lease_was_renewed_in_time_but_not_yet_durably_is_not_told_as_free(
+    gate: JournalGate,
+) -> None:
+    """The renewal was in time and waits for the COMMIT of its group, while a reader sees the old state."""
+    shown = write(gate, 1)
+    gate.elapsed_nanos += MINUTE - 1
+    session = gate.store.writing
+    transaction = session.begin()
+    before = transaction.leases.resource(gate.caller.hub_project, shown.resource)
+    assert before.lease is not None
+    renewed = before.lease.renewed(gate.clock.now(), ttl_nanos=None)
+    after = replace(before, lease=renewed)
+    transaction.leases.save_resource(gate.caller.hub_project, before, after=after)
+    gate.elapsed_nanos += 1
+    reading = gate.loop.create_task(
+        gate.journal_reads.streams(gate.caller, prefix="", event_type=None, after=None, entries_max=10)
+    )
+    gate.run_without_commits()
+    assert not reading.done()
+    session.commit(gate.clock.now())
+    gate.settle()
+    view = reading.result()
+    assert view.streams[0].is_leased(view.now_nanos)
+
+
 # --- projections, the journal, messages --------------------------------------------------------------
 
 
