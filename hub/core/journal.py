@@ -177,7 +177,8 @@ def decide_commit(commit: Commit, found: Found, *, now_nanos: int) -> Accepted:
         previous_revision=found.stream.revision,
         revision=found.stream.revision + event_count,
         commit_nanos=now_nanos,
-        first_position=found.head_position + 1,
+        # One without events may come when the last position is given: no number wraps then either.
+        first_position=min(found.head_position + 1, SEQUENCE_MAX),
         reply=commit.reply,
     )
     return Accepted(result, tenure)

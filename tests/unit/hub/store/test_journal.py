@@ -373,3 +373,8 @@ def test_positions_at_their_end_are_stored_and_read(store: SqlStore, tmp_path: P
     store.writing.close()  # what it remembers of the time before is gone with its connection
     store_commit(store, commit("m2", expected=3, events=[event("last")]))
     assert events_of(store, after=SEQUENCE_MAX - 1) == ([SEQUENCE_MAX], SEQUENCE_MAX, SEQUENCE_MAX)
+    store_commit(store, commit("m3", expected=4, projections=[projection()]))  # it needs no position
+    with Writes(store) as transaction:
+        stored = transaction.journal.commit(H, MessageId("m3"))
+        assert stored is not None
+        assert list(stored.result.positions) == []
