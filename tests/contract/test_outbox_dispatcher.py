@@ -1,66 +1,28 @@
 """Dispatchers of the client: at least once, in bounded numbers, through failures of all that is around."""
 
 import asyncio
-import random
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import pytest
 
-from hub.config import Endpoint
 from runtime_agent.core.errors import UsageError
 from runtime_agent.hub_client.async_client import AsyncHubClient
 from runtime_agent.hub_client.async_outbox import AsyncOutgoingMessage
 from runtime_agent.hub_client.client import HubClient
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.journal_values import (
-    NewOutboxMessage,
     OutboxMessage,
     OutboxOutcome,
     OutboxState,
 )
-from runtime_agent.hub_client.lease import Lease
-from tests.contract.conftest import settings_in
-from tests.contract.holding import SECONDS_MAX, InBackground, until
-from tests.contract.hub_in_thread import HubInThread
-from tests.robustness.tcp_proxy import TcpProxy
+from tests.contract.holding import SECONDS_MAX, InBackground
+from tests.contract.sending import Failures, Sender, delivered, states
 
 TRIES_MAX: Final = 10
-
-
-class Sender:
-    """Commits messages, each with the next number as its id."""
-
-    def __init__(self, hub: HubClient) -> None:
-        self._hub = hub
-        self._lease: Lease = hub.lease("s", ttl_seconds=600).acquire()
-        self.count = 0
-
-    def send(self, count: int = 1, *, ordering_key: str = "") -> None:
-        names = [str(self.count + n + 1) for n in range(count)]
-        self.count += count
-        messages = [
-            NewOutboxMessage(each, "mail", each.encode(), ordering_key=ordering_key) for each in names
-        ]
-        self._hub.commit(
-            f"m{self.count}", "s", lease=self._lease, expected_revision=0, outbox_messages=messages
-        )
-
-
-class Failures:
-    """What ``on_failure`` was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def __call__(self, message: OutboxMessage, error: Exception) -> None:
-        self.told.append((message.outbox_id, type(error).__name__))
 
 
 @pytest.fixture
@@ -79,20 +41,6 @@ async def async_hub(grpc_addr: str, hub_project: str) -> AsyncIterator[AsyncHubC
 @pytest.fixture
 def sender(hub: HubClient) -> Sender:
     return Sender(hub)
-
-
-def states(hub: HubClient) -> dict[str, OutboxState]:
-    """Where each message stands that was not delivered."""
-    return {each.outbox_id: each.state for each in hub.list_outbox()}
-
-
-def delivered(hub: HubClient) -> list[str]:
-    return [each.outbox_id for each in hub.list_outbox(state=OutboxState.DELIVERED)]
-
-
-async def until_settled(condition: Callable[[], bool]) -> None:
-    """Wait for what threads and the hub do, beside a running loop."""
-    await asyncio.to_thread(until, condition)
 
 
 # --- the good way ---
@@ -374,174 +322,6 @@ async def test_the_next_message_of_a_key_is_not_waited_for_once_the_one_before_i
     assert seen == [str(n) for n in range(1, 13)]
     # Each would wait for half a second at least.
     assert time.monotonic() - began_at < 5
-
-
-# --- ends ---
-
-
-async def test_what_is_claimed_is_given_back_when_the_dispatcher_is_closed(
-    async_hub: AsyncHubClient, hub: HubClient, sender: Sender
-) -> None:
-    sender.send(6)
-    async with async_hub.outbox("mail") as outbox:
-        for _ in range(3):  # the fourth is claimed with the third, or out and not answered
-            async with await anext(outbox):
-                pass
-        unanswered = await anext(outbox)
-        assert OutboxState.CLAIMED in states(hub).values()
-    assert states(hub) == dict.fromkeys("456", OutboxState.PENDING)
-    # Its late answer is not even sent.
-    async with unanswered:
-        pass
-    assert unanswered.outcome is None
-    assert states(hub) == dict.fromkeys("456", OutboxState.PENDING)
-
-
-async def test_closing_the_client_gives_back_what_its_dispatchers_have_claimed(
-    grpc_addr: str, hub_project: str, hub: HubClient, sender: Sender
-) -> None:
-    sender.send(1)
-    other = await AsyncHubClient.connect(grpc_addr, hub_project=hub_project)
-    outbox = other.outbox("mail")
-    await anext(outbox)
-    assert states(hub) == {"1": OutboxState.CLAIMED}
-    await other.close()
-    assert states(hub) == {"1": OutboxState.PENDING}
-    with pytest.raises(StopAsyncIteration):
-        await anext(outbox)
-
-
-async def test_a_program_that_is_cancelled_as_a_whole_gives_back_what_it_was_handling(
-    grpc_addr: str, hub_project: str, hub: HubClient, sender: Sender
-) -> None:
-    sender.send(3)
-    is_inside = asyncio.Event()
-
-    async def deliver() -> None:
-        async with (
-            await AsyncHubClient.connect(grpc_addr, hub_project=hub_project) as other,
-            other.outbox("mail") as outbox,
-        ):
-            async for message in outbox:
-                async with message:
-                    is_inside.set()
-                    await asyncio.sleep(3600)
-
-    delivering = asyncio.create_task(deliver())
-    await is_inside.wait()
-    delivering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await delivering
-    assert states(hub) == dict.fromkeys("123", OutboxState.PENDING)
-
-
-async def test_an_iteration_that_is_cancelled_loses_no_message(
-    async_hub: AsyncHubClient, hub: HubClient, sender: Sender
-) -> None:
-    def send() -> None:
-        for _ in range(50):
-            sender.send()
-
-    sending = asyncio.ensure_future(asyncio.to_thread(send))
-    seen: list[tuple[int, int]] = []
-    cancelled_count = 0
-    async with async_hub.outbox("mail") as outbox:
-        while len(seen) < 50:
-            try:
-                message = await asyncio.wait_for(anext(outbox), 0.002)
-            except TimeoutError:
-                cancelled_count += 1
-            else:
-                async with message:
-                    seen.append((int(message.outbox_id), message.attempt_count))
-        await sending
-    assert sorted(seen) == [(n, 1) for n in range(1, 51)]
-    assert cancelled_count > 3
-    assert states(hub) == {}
-
-
-# --- failures around ---
-
-
-async def test_an_acknowledgement_whose_answer_was_lost_is_sent_again(
-    grpc_addr: str, hub_project: str, hub: HubClient, sender: Sender, *, rng: random.Random
-) -> None:
-    sender.send()
-    with TcpProxy(grpc_addr, rng) as proxy:
-        async with (
-            await AsyncHubClient.connect(proxy.address, hub_project=hub_project) as behind,
-            behind.outbox("mail") as outbox,
-        ):
-            message = await anext(outbox)
-            proxy.drops_answers = True
-            answering = asyncio.create_task(message.acknowledge())
-            await until_settled(lambda: delivered(hub) == ["1"])
-            proxy.drops_answers = False
-            proxy.cut_all()
-            assert await answering is OutboxOutcome.ALREADY_DELIVERED
-
-
-async def test_a_claim_whose_answer_was_lost_comes_again_when_its_time_is_over(
-    grpc_addr: str, hub_project: str, hub: HubClient, sender: Sender, *, rng: random.Random
-) -> None:
-    with TcpProxy(grpc_addr, rng) as proxy:
-        async with (
-            await AsyncHubClient.connect(proxy.address, hub_project=hub_project) as behind,
-            behind.outbox("mail", visibility_seconds=2.0) as outbox,
-        ):
-            waiting = asyncio.ensure_future(anext(outbox))
-            await asyncio.sleep(0.2)
-            proxy.drops_answers = True
-            await asyncio.to_thread(sender.send)
-            await until_settled(lambda: states(hub) == {"1": OutboxState.CLAIMED})
-            proxy.drops_answers = False
-            proxy.cut_all()
-            async with await waiting as message:
-                assert (message.outbox_id, message.attempt_count) == ("1", 2)
-    assert delivered(hub) == ["1"]
-
-
-async def test_a_block_that_outlasts_its_time_changes_nothing_any_more(
-    async_hub: AsyncHubClient, hub: HubClient, sender: Sender
-) -> None:
-    sender.send()
-    async with async_hub.outbox("mail", visibility_seconds=0.3) as slow:
-        async with await anext(slow) as late:
-            await until_settled(lambda: states(hub) == {"1": OutboxState.PENDING})
-            assert late.seconds_left == 0
-            (other,) = hub.claim_outbox("mail", visibility_seconds=600).messages
-        assert late.outcome is OutboxOutcome.CLAIM_LOST
-    assert states(hub) == {"1": OutboxState.CLAIMED}
-    assert hub.acknowledge_outbox("1", other.claim_id) is OutboxOutcome.DONE
-
-
-async def test_a_dispatcher_outlives_a_restart_of_its_hub(tmp_path: Path, hub_project: str) -> None:
-    settings = settings_in(tmp_path)
-    seen = []
-    with ExitStack() as held:
-        with HubInThread(settings) as first:
-            address = first.address
-            hub = held.enter_context(HubClient.connect(address, hub_project=hub_project))
-            sender = Sender(hub)
-            sender.send(2)
-            client = await AsyncHubClient.connect(address, hub_project=hub_project)
-            outbox = client.outbox("mail")
-            async with await anext(outbox) as message:
-                seen.append(message.outbox_id)
-            second = await anext(outbox)
-        # Acknowledged while no hub is there: it goes on until the hub is back.
-        answering = asyncio.create_task(second.acknowledge())
-        waiting = asyncio.ensure_future(anext(outbox))
-        await asyncio.sleep(0.3)
-        host, _, port = address.rpartition(":")
-        with HubInThread(replace(settings, listen=Endpoint(host, int(port)))):
-            async with asyncio.timeout(SECONDS_MAX):
-                assert await answering is OutboxOutcome.DONE
-                await asyncio.to_thread(sender.send)
-                async with await waiting as message:
-                    seen.append(message.outbox_id)
-            await client.close()
-            assert (seen, delivered(hub)) == (["1", "3"], ["1", "2", "3"])
 
 
 async def test_a_hub_that_refuses_ends_the_loop(async_hub: AsyncHubClient) -> None:
