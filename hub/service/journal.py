@@ -1,7 +1,8 @@
 """The journal as use cases that change it: commits, and what becomes of outbox messages.
 
 Each is one command for the writer, before ingest: check and write are in one transaction, and what is
-told is durable, refusals too (see ``hub.service.leases``). Their time is the command's.
+told is durable, refusals too (see ``hub.service.leases``). Their time is the command's. Commits, which
+may be large, have a lane of their own, so that no lease waits for more of them than one group holds.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,7 +104,7 @@ class Journal:
             journal.save_commit(hub_project, commit, found=found, accepted=accepted)
             return Committed(accepted.result, is_recovered=False)
 
-        return await self._writer.call(command, lane=Lane.CONTROL, bytes_count=bytes_count)
+        return await self._writer.call(command, lane=Lane.JOURNAL, bytes_count=bytes_count)
 
     # --- outbox messages ---
 

@@ -33,14 +33,18 @@ Command = Callable[[WriteTransaction, int], Result]
 
 
 class Lane(Enum):
-    """Which commands go first: CONTROL (leases, presence, journal, operators) before INGEST."""
+    """Which commands go first: CONTROL (leases, presence, operators), then JOURNAL, then INGEST.
+
+    Commits to the journal may be large: in a lane of their own no lease waits behind those that queue.
+    """
 
     CONTROL = 0
-    INGEST = 1
+    JOURNAL = 1
+    INGEST = 2
 
 
 CONTROL_COMMANDS_MAX = 100_000
-"""Commands waiting in the control lane; more are refused."""
+"""Commands waiting in the control lane, and as many in the journal's; more are refused."""
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class Writer:
         self._monotonic_seconds = monotonic_seconds
         self._dispatch = dispatch
         self._on_commit = on_commit
-        self._lanes: tuple[deque[_Queued], deque[_Queued]] = (deque(), deque())
+        self._lanes: tuple[deque[_Queued], ...] = tuple(deque() for _ in Lane)
         self._wake = Condition()
         self._is_stopping = False
 
@@ -116,8 +120,8 @@ class Writer:
     ) -> None:
         """Queue a command; ``deliver`` is told what became of it, exactly once.
 
-        Raises: HubStopping after ``stop``; LimitReached where the control lane is full. The ingest
-        lane is bounded in bytes by whoever feeds it (``AsyncWriter``).
+        Raises: HubStopping after ``stop``; LimitReached where the lane is full. The ingest lane is
+        bounded in bytes alone, by whoever feeds it (``AsyncWriter``).
         """
         queued = _Queued(
             cast("Command[object]", command),
@@ -128,7 +132,7 @@ class Writer:
         with self._wake:
             if self._is_stopping:
                 raise HubStopping
-            if lane is Lane.CONTROL and len(self._lanes[0]) >= CONTROL_COMMANDS_MAX:
+            if lane is not Lane.INGEST and len(self._lanes[lane.value]) >= CONTROL_COMMANDS_MAX:
                 raise LimitReached("control_commands_max", CONTROL_COMMANDS_MAX)
             self._lanes[lane.value].append(queued)
             self._wake.notify()
@@ -169,7 +173,7 @@ class Writer:
         return len(group)
 
     def _take_group(self) -> list[_Queued]:
-        """Take control commands first, then ingest, up to the bounds of a group."""
+        """Take commands lane by lane, up to the bounds of a group."""
         group: list[_Queued] = []
         bytes_sum = 0
         with self._wake:

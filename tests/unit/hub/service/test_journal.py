@@ -14,6 +14,7 @@ from hub.core.errors import (
     StaleLease,
 )
 from hub.core.journal import Commit, CommitResult, StreamId, stream_resource
+from hub.core.limits import Limits
 from hub.core.tenure import Claim, hash_of_nonce
 from hub.service.journal import Committed
 from tests.unit.hub.gate import caller_of
@@ -125,6 +126,29 @@ def test_a_commit_of_which_nobody_waits_for_the_answer_happens_all_the_same(gate
     call.cancel()
     gate.settle()
     assert gate.commit(tried).is_recovered
+
+
+def test_a_lease_waits_for_one_group_however_many_large_commits_are_queued(tmp_path: Path) -> None:
+    gate = JournalGate(tmp_path, limits=Limits(group_bytes_max=10))
+    held = gate.credential("t")
+    written = gate.credential()
+    commits = [
+        gate.loop.create_task(
+            gate.journal.commit(gate.caller, commit(f"m{n}", credential=written), bytes_count=10)
+        )
+        for n in range(3)
+    ]
+    gate.run_without_commits()
+    assert gate.writer.step() == 1  # the group that runs while the renewal comes
+    renewal = gate.loop.create_task(gate.leases.renew(gate.caller, held, ttl_nanos=None))
+    gate.run_without_commits()
+    gate.writer.step()
+    gate.run_without_commits()
+    assert renewal.done()
+    assert not all(each.done() for each in commits)
+    gate.settle()
+    assert all(not each.result().is_recovered for each in commits)
+    gate.close()
 
 
 def test_the_fencing_token_and_epoch_of_a_maintenance_are_kept_with_its_events(gate: JournalGate) -> None:

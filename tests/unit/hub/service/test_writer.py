@@ -50,16 +50,17 @@ def test_a_group_holds_what_is_queued_up_to_the_bound(gate: Gate) -> None:
     assert bound(gate) == ["p0", "p1", "p2", "p3"]
 
 
-def test_control_goes_before_ingest(gate: Gate) -> None:
+def test_control_goes_before_the_journal_and_the_journal_before_ingest(gate: Gate) -> None:
     order: list[str] = []
 
     def named(name: str) -> Command[None]:
         return lambda _transaction, _now: order.append(name)
 
     gate.queue(named("ingest"), lane=Lane.INGEST)
+    gate.queue(named("journal"), lane=Lane.JOURNAL)
     gate.queue(named("control"), lane=Lane.CONTROL)
     gate.writer.step()
-    assert order == ["control", "ingest"]
+    assert order == ["control", "journal", "ingest"]
 
 
 def test_a_refused_command_is_undone_and_its_neighbours_are_kept(gate: Gate) -> None:
