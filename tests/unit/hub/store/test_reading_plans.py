@@ -16,6 +16,7 @@ from hub.store.reading import SqlReadTransaction
 from hub.store.session import Parameters, Row, SqlValue
 from hub.store.sql_files import load_statements
 from hub.store.sqlite.engine import STATEMENT_FILES, STATEMENTS_PACKAGE
+from hub.store.sqlite.file import connect
 from hub.store.sqlite.session import SqliteSession
 from hub.store.store import SqlStore
 from tests.unit.hub.journal_values import commit, message
@@ -50,7 +51,7 @@ def session(store: SqlStore, writer: StoreWriter, tmp_path: Path) -> Iterator[Ex
     writer.push(HUB_PROJECT, PROJECT, RUN, events=[event(n) for n in range(1, 9)])
     parts = [journal_event("e1"), journal_event("e2"), journal_event("e3")]
     store_commit(store, commit(events=parts, messages=[message()]), hub_project=HUB_PROJECT)
-    session = ExplainingSession(apsw.Connection(str(tmp_path / "hub.db")))
+    session = ExplainingSession(connect(tmp_path / "hub.db", busy_timeout_seconds=1, is_writer=True))
     yield session
     session.close()
 

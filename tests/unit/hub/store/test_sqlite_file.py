@@ -11,7 +11,7 @@ import pytest
 from hub.core.errors import StartRefused
 from hub.core.limits import Limits
 from hub.store.sqlite.engine import opened_engine
-from hub.store.sqlite.file import APPLICATION_ID
+from hub.store.sqlite.file import APPLICATION_ID, connect
 from hub.store.store import SqlStore
 
 
@@ -102,3 +102,12 @@ def test_a_new_store_is_its_users_alone(tmp_path: Path) -> None:
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
         store.close()
     assert modes == dict.fromkeys(("hub.db", "hub.db-wal", "hub.db-shm", "hub.db.lock"), 0o600)
+
+
+@pytest.mark.parametrize("is_writer", [True, False])
+def test_no_plan_rests_on_the_values_of_parameters(tmp_path: Path, *, is_writer: bool) -> None:
+    open_once(tmp_path / "hub.db")
+    connection = connect(tmp_path / "hub.db", busy_timeout_seconds=1, is_writer=is_writer)
+    is_stable = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1)
+    connection.close()
+    assert is_stable == 1
