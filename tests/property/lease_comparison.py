@@ -1,6 +1,8 @@
 """The real service and store and the model side by side: each call is made to both, and compared."""
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +38,8 @@ STEP: Final = SECOND // 4
 HOUR: Final = 3_600 * SECOND
 PURGE_EVERY: Final = HOUR
 LIMITS: Final = Limits(lease_retention_days=1)
+RECENT_COUNT: Final = 8
+"""Credentials that are shown again, whether they are current or not."""
 RETENTION: Final = LIMITS.lease_retention_days * 24 * HOUR
 
 
@@ -54,9 +58,12 @@ class LeaseComparison(RuleBasedStateMachine):
         self.nonce_count = 0
         self.shown: list[ModelCredential] = []
         self.receipts: dict[str, tuple[str, ModelTenure | None]] = {}
+        self.repeats: dict[str, Callable[[], None]] = {}
         self.tasks: dict[ModelWaiter, asyncio.Task[LeaseAnswer]] = {}
         self.tokens: dict[str, int] = {}
         self.written_at = 0
+        self.reached: Counter[str] = Counter()
+        """What came of calls and of time."""
 
     def teardown(self) -> None:
         self.gate.close()
@@ -80,18 +87,20 @@ class LeaseComparison(RuleBasedStateMachine):
         call: Callable[[Repeat | None], Coroutine[None, None, LeaseAnswer]],
         ask_model: Callable[[], ModelTenure | None],
         *,
-        request_id: str | None = None,
+        request_id: str = "",
     ) -> None:
         """Make a call and hold its outcome against the model; after a refusal nothing has changed."""
         said = f"{method} {parameters}"
+        request_id = self.request_id(request_id)
         repeat = None
-        if request_id is not None:
+        if request_id:
             repeat = Repeat(request_id, method, sha256(said.encode()).digest())
         stored = self.gate.stored()
         expected, is_replayed = self._expected(said, request_id, ask_model)
         if isinstance(expected, Refused):
             with pytest.raises(Refusal) as caught:
                 self.gate.answer(call(repeat))
+            self.reached[expected.told[0]] += 1
             assert told(caught.value) == expected.told
             assert self.gate.stored() == stored
             self._note_written(method)
@@ -104,18 +113,22 @@ class LeaseComparison(RuleBasedStateMachine):
             )
             if not is_replayed:
                 self._keep_credential(answer.tenure.resource, expected)
+        self.reached["replayed" if is_replayed else method] += 1
         if is_replayed:
             assert self.gate.stored() == stored
-        elif request_id is not None:
+        elif request_id:
             self.receipts[request_id] = (said, expected)
+            self.repeats[request_id] = partial(
+                self.call, method, parameters, call, ask_model, request_id=request_id
+            )
         self._note_written(method)
         self.check_turns()
 
     def _expected(
-        self, said: str, request_id: str | None, ask_model: Callable[[], ModelTenure | None]
+        self, said: str, request_id: str, ask_model: Callable[[], ModelTenure | None]
     ) -> tuple[ModelTenure | Refused | None, bool]:
         """What must come of a call, and whether it is the stored answer of an earlier one."""
-        receipt = self.receipts.get(request_id) if request_id is not None else None
+        receipt = self.receipts.get(request_id)
         if receipt is None:
             return asked(ask_model), False
         if receipt[0] != said:
@@ -139,9 +152,8 @@ class LeaseComparison(RuleBasedStateMachine):
         """One of the credentials ever granted, mostly one that may be current, or nearly one."""
         if not self.shown:
             return None
-        live = [tenure.token for resource in self.model.resources.values() if (tenure := resource.live)]
-        current = [shown for shown in self.shown if shown.token in live]
-        among = current if current and choice % 4 else self.shown
+        current = [shown for shown in self.shown if self.model.is_live(shown)]
+        among = current if current and choice % 4 else self.shown[-RECENT_COUNT:]
         shown = among[choice % len(among)]
         if change == "nonce":
             return ModelCredential(shown.resource, shown.holder, shown.token, "nobody's")
@@ -151,6 +163,14 @@ class LeaseComparison(RuleBasedStateMachine):
             other = shown.token + 1 if choice % 3 else max(1, shown.token - 1)
             return ModelCredential(shown.resource, shown.holder, min(other, NUMBER_MAX), shown.nonce)
         return shown
+
+    def request_id(self, kind: str) -> str:
+        """None, a new one, that of an earlier call, or just this one."""
+        if kind == "new":
+            return f"q{len(self.receipts)}"
+        if kind == "used":
+            return next(reversed(self.receipts), "")
+        return kind
 
     def nonce(self, name: str, kind: str) -> str:
         """A nonce that nobody had, that of who lives, or that of a tenure that ended."""
@@ -199,9 +219,10 @@ class LeaseComparison(RuleBasedStateMachine):
         self.model.advance(self.now)
         self.check_turns()
         for waiter, refused in self.model.end_waits(self.now):
+            self.reached["waited in vain"] += 1
             assert outcome_of(self.tasks.pop(waiter)) == refused.told
         if self.now >= self.purge_due:
-            self.model.purge(self.now - RETENTION)
+            self.reached["purged"] += self.model.purge(self.now - RETENTION)
             self.purge_due = self.now + PURGE_EVERY
 
     def check_turns(self) -> None:
@@ -211,6 +232,7 @@ class LeaseComparison(RuleBasedStateMachine):
             if isinstance(expected, Refused):
                 assert outcome == expected.told
                 continue
+            self.reached["granted in turn"] += 1
             assert outcome == facts_of_model(expected)
             self.shown.append(
                 ModelCredential(self._name_of(expected), expected.holder, expected.token, waiter.claim.nonce)

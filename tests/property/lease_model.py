@@ -109,6 +109,14 @@ class LeaseModel:
         """A resource; one without a row reads as the floor."""
         return self.resources.get(name) or ModelResource(self.floor_token, self.floor_epoch)
 
+    def is_live(self, shown: ModelCredential) -> bool:
+        live = self.resource(shown.resource).live
+        return live is not None and live.token == shown.token
+
+    def is_maintained(self, name: str) -> bool:
+        live = self.resource(name).live
+        return live is not None and live.is_maintenance
+
     # --- calls ---
 
     def acquire(self, name: str, claim: ModelClaim, now: int, *, wait: int = 0) -> ModelTenure | None:
@@ -117,7 +125,7 @@ class LeaseModel:
         try:
             tenure = self._acquire(resource, claim, now, is_first_in_turn=not resource.waiters)
         except Refused as refused:
-            if wait and refused.told[0] == "LEASE_HELD":
+            if wait and (refused.told[0] == "LEASE_HELD" or _waits_already(resource, claim, refused)):
                 self._wait(resource, ModelWaiter(claim, now, now + wait))
                 return None
             raise
@@ -224,14 +232,16 @@ class LeaseModel:
                 if tenure is not None and tenure.state == "LIVE" and now >= tenure.expires:
                     resource.end(tenure, "EXPIRED", tenure.expires)
 
-    def purge(self, ended_before: int) -> None:
-        """Drop what ended longer ago, floors first."""
+    def purge(self, ended_before: int) -> int:
+        """Drop what ended longer ago, floors first; return how many resources that were."""
+        before = len(self.resources)
         for name, resource in list(self.resources.items()):
             both = [tenure for tenure in (resource.lease, resource.maintenance) if tenure is not None]
             if all(tenure.ended is not None and tenure.ended < ended_before for tenure in both):
                 self.floor_token = max(self.floor_token, resource.token)
                 self.floor_epoch = max(self.floor_epoch, resource.epoch)
                 del self.resources[name]
+        return before - len(self.resources)
 
     # --- who waits ---
 
@@ -341,6 +351,14 @@ class LeaseModel:
         if not tenure.is_maintenance:
             raise Refused("LEASE_MISSING")
         return resource, tenure
+
+
+def _waits_already(resource: ModelResource, claim: ModelClaim, refused: Refused) -> bool:
+    """Whether a call that maintenance is in the way of has a place in the queue from before."""
+    return refused.told[0] == "RESOURCE_UNDER_MAINTENANCE" and any(
+        (waiter.claim.holder, waiter.claim.nonce) == (claim.holder, claim.nonce)
+        for waiter in resource.waiters
+    )
 
 
 def _begun(claim: ModelClaim, now: int, *, token: int, epoch: int, is_maintenance: bool) -> ModelTenure:

@@ -1,6 +1,6 @@
 """Leases through the real service and store beside a model of their rules: whatever is called, whenever."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,7 @@ from tests.property.lease_model import (
     NUMBER_MAX,
     LeaseModel,
     ModelClaim,
+    ModelCredential,
     Refused,
 )
 from tests.unit.hub.lease_gate import LeaseGate
@@ -42,11 +43,19 @@ FIRST: Final = ModelClaim("a", "nonce-0", 30 * SECOND, {"pid": "1"})
 
 RESOURCES = st.sampled_from(["r", "r", "r", "R"])
 HOLDERS = st.sampled_from(["a", "b", "c"])
-TTLS = st.sampled_from([2 * SECOND, 10 * SECOND, 30 * SECOND])
-WAITS = st.sampled_from([STEP, STEP, 4 * SECOND + STEP, 40 * SECOND + STEP])
+TTL_NANOS: Final = (2 * SECOND, 10 * SECOND, 30 * SECOND)
+TTLS = st.sampled_from(TTL_NANOS)
+WAIT_NANOS: Final = (STEP, STEP, 4 * SECOND + STEP, 40 * SECOND + STEP)
+WAITS = st.sampled_from(WAIT_NANOS)
+CLAIM_KINDS: Final = ("acquire", "acquire", "acquire", "takeover", "begin")
+CLAIMS = st.sampled_from(CLAIM_KINDS)
+LEASE_USES: Final = ("renew", "renew", "release", "transfer", "check")
+MAINTENANCE_USES: Final = ("renew maintenance", "finish", "finish", "check")
+USES = st.sampled_from(LEASE_USES + MAINTENANCE_USES)
 NEW_TTLS = st.sampled_from([None, None, SECOND, 20 * SECOND])
 LABELS = st.sampled_from([{}, {"pid": "1"}])
-REQUEST_IDS = st.sampled_from([None, None, None, None, "q1", "q2"])
+REQUEST_KINDS: Final = ("", "", "", "", "", "", "new", "new", "used")
+REQUEST_IDS = st.sampled_from(REQUEST_KINDS)
 """Mostly none, or most calls would be conflicts."""
 NONCES = st.sampled_from(["new", "new", "new", "live", "ended"])
 CHANGES = st.sampled_from(["", "", "", "", "nonce", "holder", "token"])
@@ -74,11 +83,33 @@ class LeaseMachine(LeaseComparison):
 
     # --- calls that open a tenure ---
 
-    @rule(name=RESOURCES, holder=HOLDERS, nonce=NONCES, ttl=TTLS, labels=LABELS, request_id=REQUEST_IDS)
-    def somebody_acquires(
-        self, name: str, holder: str, nonce: str, ttl: int, labels: Mapping[str, str], request_id: str | None
+    @rule(
+        kind=CLAIMS,
+        name=RESOURCES,
+        holder=HOLDERS,
+        nonce=NONCES,
+        ttl=TTLS,
+        labels=LABELS,
+        request_id=REQUEST_IDS,
+    )
+    def somebody_claims(
+        self,
+        kind: str,
+        name: str,
+        holder: str,
+        nonce: str,
+        ttl: int,
+        labels: Mapping[str, str],
+        request_id: str,
     ) -> None:
-        claim = ModelClaim(holder, self.nonce(name, nonce), ttl, labels)
+        claim = ModelClaim(holder, self.nonce(name, nonce), ttl, labels if kind != "begin" else {})
+        self.claim(kind, name, claim, request_id)
+
+    def claim(self, kind: str, name: str, claim: ModelClaim, request_id: str) -> None:
+        claims = {"acquire": self._acquires, "takeover": self._takes_over, "begin": self._begins_maintenance}
+        claims[kind](name, claim, request_id)
+
+    def _acquires(self, name: str, claim: ModelClaim, request_id: str) -> None:
         self.call(
             "acquire",
             (name, claim),
@@ -89,11 +120,7 @@ class LeaseMachine(LeaseComparison):
             request_id=request_id,
         )
 
-    @rule(name=RESOURCES, holder=HOLDERS, nonce=NONCES, ttl=TTLS, request_id=REQUEST_IDS)
-    def somebody_takes_over(
-        self, name: str, holder: str, nonce: str, ttl: int, request_id: str | None
-    ) -> None:
-        claim = ModelClaim(holder, self.nonce(name, nonce), ttl)
+    def _takes_over(self, name: str, claim: ModelClaim, request_id: str) -> None:
         self.call(
             "takeover",
             (name, claim),
@@ -104,11 +131,7 @@ class LeaseMachine(LeaseComparison):
             request_id=request_id,
         )
 
-    @rule(name=RESOURCES, holder=HOLDERS, nonce=NONCES, ttl=TTLS, request_id=REQUEST_IDS)
-    def somebody_begins_maintenance(
-        self, name: str, holder: str, nonce: str, ttl: int, request_id: str | None
-    ) -> None:
-        claim = ModelClaim(holder, self.nonce(name, nonce), ttl)
+    def _begins_maintenance(self, name: str, claim: ModelClaim, request_id: str) -> None:
         self.call(
             "begin",
             (name, claim),
@@ -121,10 +144,49 @@ class LeaseMachine(LeaseComparison):
 
     # --- calls with a credential ---
 
-    @rule(choice=CHOICES, change=CHANGES, ttl=NEW_TTLS)
-    def somebody_renews(self, choice: int, change: str, ttl: int | None) -> None:
-        if (shown := self.credential(choice, change)) is None:
-            return
+    @rule(
+        kind=USES,
+        choice=CHOICES,
+        change=CHANGES,
+        ttl=NEW_TTLS,
+        to=HOLDERS,
+        flag=st.booleans(),
+        request_id=REQUEST_IDS,
+    )
+    def somebody_shows_a_credential(
+        self,
+        kind: str,
+        choice: int,
+        change: str,
+        ttl: int | None,
+        to: str,
+        flag: bool,
+        request_id: str,
+    ) -> None:
+        if (shown := self.credential(choice, change)) is not None:
+            self.use(kind, shown, ttl=ttl, to=to, flag=flag, request_id=request_id)
+
+    def use(
+        self,
+        kind: str,
+        shown: ModelCredential,
+        *,
+        ttl: int | None,
+        to: str,
+        flag: bool,
+        request_id: str,
+    ) -> None:
+        uses: dict[str, Callable[[], None]] = {
+            "renew": lambda: self._renews(shown, ttl),
+            "release": lambda: self._releases(shown, request_id),
+            "transfer": lambda: self._transfers(shown, to, ttl, request_id),
+            "renew maintenance": lambda: self._renews_a_maintenance(shown, ttl),
+            "finish": lambda: self._finishes_a_maintenance(shown, flag, request_id),
+            "check": lambda: self._checks(shown, flag),
+        }
+        uses[kind]()
+
+    def _renews(self, shown: ModelCredential, ttl: int | None) -> None:
         self.call(
             "renew",
             (shown, ttl),
@@ -154,10 +216,7 @@ class LeaseMachine(LeaseComparison):
                 assert facts_of(outcome) == facts_of_model(expected)
         self.check_turns()
 
-    @rule(choice=CHOICES, change=CHANGES, request_id=REQUEST_IDS)
-    def somebody_releases(self, choice: int, change: str, request_id: str | None) -> None:
-        if (shown := self.credential(choice, change)) is None:
-            return
+    def _releases(self, shown: ModelCredential, request_id: str) -> None:
         self.call(
             "release",
             (shown,),
@@ -166,12 +225,7 @@ class LeaseMachine(LeaseComparison):
             request_id=request_id,
         )
 
-    @rule(choice=CHOICES, change=CHANGES, to=HOLDERS, ttl=NEW_TTLS, request_id=REQUEST_IDS)
-    def somebody_transfers(
-        self, choice: int, change: str, to: str, ttl: int | None, request_id: str | None
-    ) -> None:
-        if (shown := self.credential(choice, change)) is None:
-            return
+    def _transfers(self, shown: ModelCredential, to: str, ttl: int | None, request_id: str) -> None:
         self.call(
             "transfer",
             (shown, to, ttl),
@@ -186,10 +240,7 @@ class LeaseMachine(LeaseComparison):
             request_id=request_id,
         )
 
-    @rule(choice=CHOICES, change=CHANGES, ttl=NEW_TTLS)
-    def somebody_renews_a_maintenance(self, choice: int, change: str, ttl: int | None) -> None:
-        if (shown := self.credential(choice, change)) is None:
-            return
+    def _renews_a_maintenance(self, shown: ModelCredential, ttl: int | None) -> None:
         self.call(
             "renew maintenance",
             (shown, ttl),
@@ -199,12 +250,7 @@ class LeaseMachine(LeaseComparison):
             lambda: self.model.renew_maintenance(shown, self.now, ttl),
         )
 
-    @rule(choice=CHOICES, change=CHANGES, delete_state=st.booleans(), request_id=REQUEST_IDS)
-    def somebody_finishes_a_maintenance(
-        self, choice: int, change: str, delete_state: bool, request_id: str | None
-    ) -> None:
-        if (shown := self.credential(choice, change)) is None:
-            return
+    def _finishes_a_maintenance(self, shown: ModelCredential, delete_state: bool, request_id: str) -> None:
         self.call(
             "finish",
             (shown, delete_state),
@@ -222,11 +268,12 @@ class LeaseMachine(LeaseComparison):
         reason=st.sampled_from(["INTERNAL", "EXTERNAL"]),
         request_id=REQUEST_IDS,
     )
-    def somebody_aborts(
-        self, choice: int, name: str, with_token: bool, reason: str, request_id: str | None
-    ) -> None:
+    def somebody_aborts(self, choice: int, name: str, with_token: bool, reason: str, request_id: str) -> None:
         shown = self.credential(choice, "") if with_token else None
         name, token = (name, None) if shown is None else (shown.resource, shown.token)
+        self.abort(name, token, reason=reason, request_id=request_id)
+
+    def abort(self, name: str, token: int | None, *, reason: str, request_id: str) -> None:
         self.call(
             "abort",
             (name, token, reason),
@@ -241,10 +288,7 @@ class LeaseMachine(LeaseComparison):
             request_id=request_id,
         )
 
-    @rule(choice=CHOICES, change=CHANGES, with_nonce=st.booleans())
-    def somebody_checks(self, choice: int, change: str, with_nonce: bool) -> None:
-        if (shown := self.credential(choice, change)) is None:
-            return
+    def _checks(self, shown: ModelCredential, with_nonce: bool) -> None:
         self.call(
             "check",
             (shown,),
@@ -259,6 +303,12 @@ class LeaseMachine(LeaseComparison):
             lambda: self.model.check(shown, with_nonce=with_nonce),
         )
 
+    @precondition(lambda self: self.repeats)
+    @rule(choice=CHOICES)
+    def a_call_with_a_request_id_comes_again(self, choice: int) -> None:
+        repeats = list(self.repeats.values())
+        repeats[choice % len(repeats)]()
+
     # --- who waits ---
 
     @rule(name=RESOURCES, holder=HOLDERS, ttl=TTLS, wait=WAITS)
@@ -266,20 +316,19 @@ class LeaseMachine(LeaseComparison):
         self.wait(name, ModelClaim(holder, self.nonce(name, "new"), ttl), wait)
 
     @precondition(lambda self: self.tasks)
-    @rule(choice=CHOICES, wait=WAITS)
-    def who_waits_calls_again(self, choice: int, wait: int) -> None:
-        name, waiter = self.waiter(choice)
-        live = self.model.resource(name).live
-        assert live is not None
-        task = self.tasks.pop(waiter)
-        self.wait(name, waiter.claim, wait)
-        assert outcome_of(task) == ("LEASE_SUPERSEDED", "", None)
+    @rule(choice=CHOICES, wait=st.one_of(st.none(), WAITS))
+    def who_waits_calls_again_or_goes_away(self, choice: int, wait: int | None) -> None:
+        self.waiter_moves(choice, wait)
 
-    @precondition(lambda self: self.tasks)
-    @rule(choice=CHOICES)
-    def who_waits_goes_away(self, choice: int) -> None:
+    def waiter_moves(self, choice: int, wait: int | None) -> None:
+        """Somebody who waits calls again under the same nonce, or goes away."""
         name, waiter = self.waiter(choice)
-        self.tasks.pop(waiter).cancel()
+        task = self.tasks.pop(waiter)
+        if wait is not None:
+            self.wait(name, waiter.claim, wait)
+            assert outcome_of(task) == ("LEASE_SUPERSEDED", "", None)
+            return
+        task.cancel()
         self.gate.settle()
         self.model.resource(name).waiters.remove(waiter)
 
@@ -287,8 +336,10 @@ class LeaseMachine(LeaseComparison):
 
     @rule(steps=st.integers(1, 12))
     def time_passes(self, steps: int) -> None:
-        for _ in range(steps * (SECOND // STEP)):
-            self.let_pass(STEP)
+        # Between two steps at most one thing is due for those who wait; else one step is as good.
+        count = steps * (SECOND // STEP) if self.tasks else 1
+        for _ in range(count):
+            self.let_pass(steps * SECOND // count)
 
     @precondition(lambda self: not self.tasks)
     @rule(hours=st.sampled_from([1, 23, 48]))
@@ -297,6 +348,9 @@ class LeaseMachine(LeaseComparison):
 
     @rule(wall_step=st.sampled_from([-86_400, 0, 86_400]))
     def the_hub_restarts_with_another_wall_clock(self, wall_step: int) -> None:
+        self.restart(wall_step)
+
+    def restart(self, wall_step: int) -> None:
         wall_nanos = max(WALL_NANOS, self.now + wall_step * SECOND)
         self.gate.close()
         for resource in self.model.resources.values():
@@ -335,4 +389,4 @@ class LeaseMachine(LeaseComparison):
 
 
 TestLeases = LeaseMachine.TestCase
-TestLeases.settings = settings(stateful_step_count=40)
+TestLeases.settings = settings(stateful_step_count=40, max_examples=settings().max_examples * 4 // 10)
