@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from scripts.benchmarks.hub_process import end_process
+from scripts.benchmarks.hub_process import Server, end_process
 
 if TYPE_CHECKING:
     # Generic in its stubs only.
@@ -46,8 +46,8 @@ def etcd_version() -> str | None:
 
 
 @asynccontextmanager
-async def running_etcd(folder: Path) -> AsyncIterator[str]:
-    """Run an etcd of one member with its data in the folder; give its address once it answers."""
+async def running_etcd(folder: Path) -> AsyncIterator[Server]:
+    """Run an etcd of one member with its data in the folder; give it once it answers."""
     client, peer = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     command = ["etcd", "--name", "bench", "--data-dir", str(folder / "etcd"), "--log-level", "error"]
     command += ["--listen-client-urls", f"http://{client}", "--advertise-client-urls", f"http://{client}"]
@@ -59,7 +59,7 @@ async def running_etcd(folder: Path) -> AsyncIterator[str]:
     try:
         if not await answers(client):
             raise SystemExit(f"etcd did not start: {(folder / 'etcd.log').read_text()}")
-        yield client
+        yield Server(client, process.pid)
     finally:
         end_process(process)
 

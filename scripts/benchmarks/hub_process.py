@@ -1,6 +1,7 @@
-"""The hub that is measured: a real process on a store of its own, reached over loopback."""
+"""Servers that are measured: processes reached over loopback; the hub, on a store of its own."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +15,24 @@ from prometheus_client.parser import text_string_to_metric_families
 STOP_SECONDS_MAX = 20
 
 
+class Server(NamedTuple):
+    """A process that answers at an address; ``pages`` is that of a hub's pages."""
+
+    address: str
+    pid: int
+    pages: str = ""
+
+    def processor_seconds(self) -> float:
+        """Return how much processor time it has used; 0 on a system without Linux's ``/proc``."""
+        try:
+            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return 0.0
+        # What follows the name in brackets, which may hold anything; see proc(5).
+        user_ticks, system_ticks = text.rpartition(")")[2].split()[11:13]
+        return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 class GroupCounts(NamedTuple):
     """How many groups the hub committed so far, and how many commands they had."""
 
@@ -22,15 +41,8 @@ class GroupCounts(NamedTuple):
 
 
 @asynccontextmanager
-async def running_hub(folder: Path) -> AsyncIterator[str]:
-    """Run a hub process on a store in the folder; give its address."""
-    async with running_hub_with_pages(folder) as (address, _):
-        yield address
-
-
-@asynccontextmanager
-async def running_hub_with_pages(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Run a hub process on a store in the folder; give its address and that of its pages."""
+async def running_hub(folder: Path) -> AsyncIterator[Server]:
+    """Run a hub process on a store in the folder."""
     command = [sys.executable, "-m", "hub", "serve", "--db", str(folder / "hub.db")]
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     with (folder / "hub.log").open("wb") as log:
@@ -42,7 +54,7 @@ async def running_hub_with_pages(folder: Path) -> AsyncIterator[tuple[str, str]]
         if not line.startswith("listening on "):
             raise SystemExit(f"the hub did not start: {(folder / 'hub.log').read_text()}")
         words = line.split()
-        yield words[2], words[4]
+        yield Server(words[2], process.pid, pages=words[4])
     finally:
         end_process(process)
         if process.stdout is not None:

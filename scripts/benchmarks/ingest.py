@@ -77,17 +77,17 @@ async def bench_ingest(*, is_quick: bool) -> IngestFigures:
     raw_rates, first_rates, again_rates = [], [], []
     with tempfile.TemporaryDirectory(prefix="synchub-bench-") as folder_name:
         folder = Path(folder_name)
-        async with running_hub(folder) as address:
+        async with running_hub(folder) as hub:
             for number in range(rounds):
                 progress(f"round {number + 1} of {rounds}")
                 streams = [
                     run_requests(f"run-{number}-{index}", batches // STREAMS) for index in range(STREAMS)
                 ]
                 raw_rates.append(raw_sqlite_rate(folder / f"raw-{number}.db", streams))
-                first_rates.append(await push_rate(address, streams, are_new=True))
-                again_rates.append(await push_rate(address, streams, are_new=False))
+                first_rates.append(await push_rate(hub.address, streams, are_new=True))
+                again_rates.append(await push_rate(hub.address, streams, are_new=False))
             progress("single events")
-            latencies, seconds = await push_singles(address, per_runtime=20 if is_quick else 200)
+            latencies, seconds = await push_singles(hub.address, per_runtime=20 if is_quick else 200)
         syncs = disk_sync_rate(folder / "sync", count=500 if is_quick else 3_000)
     singles = len(latencies) / seconds
     return IngestFigures(

@@ -20,7 +20,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from scripts.benchmarks.disk import disk_sync_rate
 from scripts.benchmarks.figures import Figures, median_ratio, p50_ms, p99_ms, progress
-from scripts.benchmarks.hub_process import group_counts, running_hub_with_pages
+from scripts.benchmarks.hub_process import group_counts, running_hub
 from scripts.benchmarks.lease_callers import HUB_PROJECT, bare_call_rate
 from scripts.benchmarks.raw_journal import raw_commit_rate
 from synchub.channel import CHANNEL_OPTIONS
@@ -178,15 +178,15 @@ async def bench_journal(*, is_quick: bool) -> JournalFigures:
     with tempfile.TemporaryDirectory(prefix="synchub-bench-") as folder_name:
         folder = Path(folder_name)
         async with (
-            running_hub_with_pages(folder) as (address, pages),
-            grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel,
+            running_hub(folder) as hub,
+            grpc.aio.insecure_channel(hub.address, options=CHANNEL_OPTIONS) as channel,
         ):
             writers = [Writer(channel, f"stream-{number}") for number in range(STREAMS)]
             await asyncio.gather(*(writer.acquire() for writer in writers))
             await timed_commits(writers, [writer.next_requests(1) for writer in writers])
             for number in range(rounds):
                 progress(f"round {number + 1} of {rounds}")
-                await measure_round(channel, writers, pages=pages, folder=folder, each=each, to=measured)
+                await measure_round(channel, writers, pages=hub.pages, folder=folder, each=each, to=measured)
         syncs = disk_sync_rate(folder / "sync", count=500 if is_quick else 3_000)
     return JournalFigures(
         rounds=rounds,

@@ -52,6 +52,8 @@ class Timings:
     renew: list[float] = field(default_factory=list)
     release: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    server_seconds: float = 0.0
+    """How much processor time the server used meanwhile."""
 
     @property
     def operations(self) -> list[float]:

@@ -18,7 +18,7 @@ import grpc.aio
 from scripts.benchmarks.disk import disk_sync_rate
 from scripts.benchmarks.etcd import EtcdCaller, etcd_version, running_etcd
 from scripts.benchmarks.figures import Figures, median_ratio, p50_ms, p99_ms, progress
-from scripts.benchmarks.hub_process import running_hub
+from scripts.benchmarks.hub_process import Server, running_hub
 from scripts.benchmarks.lease_callers import (
     Caller,
     HubCaller,
@@ -35,18 +35,20 @@ CALLERS = 64
 
 @dataclass(frozen=True, slots=True)
 class OperationFigures:
-    """Operations of one kind of callers: the median rate over the rounds, and times over all of them."""
+    """Operations of one kind of callers: the median rate over the rounds, the rest over all of them."""
 
     operations_per_second: float
     p50_ms: float
     p99_ms: float
+    server_us_per_operation: float
     acquire_p50_ms: float
     renew_p50_ms: float
     release_p50_ms: float
 
     def __str__(self) -> str:
         rate = f"{self.operations_per_second:,.0f} operations/s"
-        return f"{rate} (p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms)"
+        times = f"p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms"
+        return f"{rate} ({times}, {self.server_us_per_operation:.0f} µs of the server's processor each)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +111,15 @@ async def bench_leases(*, is_quick: bool) -> LeaseFigures:
     bare_rates: list[float] = []
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="synchub-bench-")))
-        hub_address = await stack.enter_async_context(running_hub(folder))
-        etcd_address = await stack.enter_async_context(running_etcd(folder)) if version else None
+        hub_server = await stack.enter_async_context(running_hub(folder))
+        etcd_server = await stack.enter_async_context(running_etcd(folder)) if version else None
         for number in range(rounds):
             progress(f"round {number + 1} of {rounds}")
-            hub.append(await timed_round(HubCaller, hub_address, cycles=cycles))
-            hub_streams.append(await timed_round(StreamingHubCaller, hub_address, cycles=cycles))
-            if etcd_address is not None:
-                etcd.append(await timed_round(EtcdCaller, etcd_address, cycles=cycles))
-            async with grpc.aio.insecure_channel(hub_address, options=CHANNEL_OPTIONS) as channel:
+            hub.append(await timed_round(HubCaller, hub_server, cycles=cycles))
+            hub_streams.append(await timed_round(StreamingHubCaller, hub_server, cycles=cycles))
+            if etcd_server is not None:
+                etcd.append(await timed_round(EtcdCaller, etcd_server, cycles=cycles))
+            async with grpc.aio.insecure_channel(hub_server.address, options=CHANNEL_OPTIONS) as channel:
                 bare_rates.append(await bare_call_rate(channel, callers=CALLERS, calls_each=cycles))
                 together_rates.append(await together_renewal_rate(channel, leases=CALLERS, requests=cycles))
         syncs = disk_sync_rate(folder / "sync", count=500 if is_quick else 3_000)
@@ -141,13 +143,15 @@ async def bench_leases(*, is_quick: bool) -> LeaseFigures:
 
 
 async def timed_round(
-    make_caller: Callable[[grpc.aio.Channel, str], Caller], address: str, *, cycles: int
+    make_caller: Callable[[grpc.aio.Channel, str], Caller], server: Server, *, cycles: int
 ) -> Timings:
     """Let new callers on one connection do their operations; the first of each is not counted."""
-    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(server.address, options=CHANNEL_OPTIONS) as channel:
         callers = [make_caller(channel, f"lease-{number}") for number in range(CALLERS)]
         await timed_cycles(callers, 1)
+        begin = server.processor_seconds()
         timings = await timed_cycles(callers, cycles)
+        timings.server_seconds = server.processor_seconds() - begin
         await asyncio.gather(*(caller.close() for caller in callers))
     return timings
 
@@ -159,6 +163,7 @@ def operation_figures(rounds: Sequence[Timings]) -> OperationFigures:
         operations_per_second=statistics.median(each.rate for each in rounds),
         p50_ms=p50_ms(operations),
         p99_ms=p99_ms(operations),
+        server_us_per_operation=sum(each.server_seconds for each in rounds) / len(operations) * 1e6,
         acquire_p50_ms=p50_ms([seconds for each in rounds for seconds in each.acquire]),
         renew_p50_ms=p50_ms([seconds for each in rounds for seconds in each.renew]),
         release_p50_ms=p50_ms([seconds for each in rounds for seconds in each.release]),
