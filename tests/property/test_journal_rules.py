@@ -58,7 +58,7 @@ PLAIN_MESSAGE: Final[MessagePlan] = ("new", "own", "d", "k", None, b"")
 NEW_MESSAGES = st.tuples(st.just("new"), NAMED, TO, KEYS, DELAYS, PAYLOADS)
 MESSAGES = st.tuples(IDS, NAMED, TO, KEYS, DELAYS, PAYLOADS)
 PROJECTIONS = st.tuples(st.sampled_from(["own"] * 6 + ["twice", "foreign"]), PAYLOADS)
-ANSWERS = st.sampled_from(["acknowledge", "acknowledge twice", "return", "return", "never"])
+ANSWERS = st.sampled_from(["acknowledge", "return", "return", "never"])
 CLAIM_IDS = st.sampled_from(["current", "current", "current", "earlier", "empty", "nobody's"])
 
 
@@ -266,9 +266,8 @@ class JournalMachine(JournalComparison):
             names = self.claimed(tenant, destination, visible=SECOND, count=100)
             for name, answer in zip(names, answers, strict=False):
                 claim_id = tenant.model.messages[name].claim
-                if answer.startswith("acknowledge"):
+                if answer == "acknowledge":
                     self.acknowledge(tenant, name, claim_id)
-                if answer == "acknowledge twice":
                     self.acknowledge(tenant, name, claim_id)
                 elif answer == "return":
                     self.give_back(tenant, name, claim_id, 0)
@@ -409,7 +408,7 @@ ROWS: Final = {
 """What has to come up in a run: each row of the table with each cause, each outcome of the outbox."""
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_600)
 def test_whatever_is_called_the_journal_is_the_model_and_every_outcome_comes_up() -> None:
     reached: Counter[str] = Counter()
 
