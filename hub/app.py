@@ -405,6 +405,7 @@ class _Hub:
         """Make durable what is only in memory, and let the writer finish what it has."""
         try:
             async with asyncio.timeout(SETTLE_SECONDS_MAX / 3):
+                await self._leases.changes.settle()
                 await self._presence.flush()
                 await self._alert_book.flush(self._async_writer)
         except (Refusal, TimeoutError) as error:

@@ -7,6 +7,7 @@ hub time from going back behind an expiry that was told. One event loop uses thi
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from hub.core.errors import LeaseHeld, LeaseSuperseded, LimitReached, Refusal, ResourceUnderMaintenance
@@ -52,6 +53,11 @@ class Leases:
         self._claim_calls = ClaimCalls()
         self._background: set[asyncio.Task[None]] = set()
 
+    async def settle(self) -> None:
+        """Return once nothing is left that nobody heard of; at a stop, when no call comes any more."""
+        while self._background:
+            await asyncio.wait(tuple(self._background))
+
     # --- tenures that are opened ---
 
     async def acquire(
@@ -77,13 +83,12 @@ class Leases:
         try:
             waiter = self._queues.join(key, claim, begin_nanos=begin_nanos)
         except LimitReached as full:
-            # Who need not wait needs no place: the live holder, and the repeat of a call.
-            try:
+            with suppress(LeaseHeld):
+                # Who need not wait needs no place: the live holder, and the repeat of a call.
                 return await self._acquire_once(
                     caller, key, claim=claim, repeat=repeat, begin_nanos=begin_nanos
                 )
-            except LeaseHeld:
-                raise full from None
+            raise full from None
         try:
             return await self._acquire_in_turn(
                 caller, key, claim=claim, repeat=repeat, waiter=waiter, end_nanos=begin_nanos + wait_nanos
@@ -401,22 +406,18 @@ class Leases:
     ) -> None:
         """End a call whose caller is gone, once it is known what it was granted."""
         try:
-            self._claim_calls.lose(claim_key, await future, repeat=repeat)
-        except Refusal:
-            pass  # nothing was granted, as far as is known
+            with suppress(Refusal):  # then nothing was granted, as far as is known
+                self._claim_calls.lose(claim_key, await future, repeat=repeat)
         finally:
             await self._end_unheard(caller, claim_key)
 
     async def _end_unheard(self, caller: Caller, claim_key: ClaimKey) -> None:
         """End a call that told nobody of a grant; give back what now nobody will ever hear of."""
         unheard = self._claim_calls.end(claim_key, is_heard=False)
-        if unheard is None:
-            return
-        try:
-            # No later call of the claim comes before this: nothing is awaited between the two.
-            await self._writer.call(_give_back_command(caller, unheard))
-        except Refusal:
-            pass  # the store cannot be written, and the lease expires by itself
+        if unheard is not None:
+            # No later call of the claim comes before this one: nothing is awaited between the two.
+            with suppress(Refusal):  # then the store cannot be written, and the lease expires by itself
+                await self._writer.call(_give_back_command(caller, unheard))
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

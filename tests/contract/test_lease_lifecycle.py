@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+import apsw
 import grpc
 import pytest
 
@@ -67,6 +68,23 @@ def test_a_stop_ends_those_who_wait_and_grants_them_nothing(tmp_path: Path) -> N
     with HubInThread(settings_in(tmp_path)) as hub, served(hub) as (stub, _):
         state = state_of(stub, "h")
         assert (state.fencing_token, state.waiter_count, state.lease.holder_id) == (1, 0, "a")
+
+
+def test_a_stop_gives_back_what_it_granted_to_those_it_sent_away(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    with HubInThread(settings) as hub, served(hub) as (stub, _):
+        with closing(apsw.Connection(str(settings.database))) as another:
+            # The disk is slow: nothing is committed for a while.
+            another.set_busy_timeout(round(SECONDS_MAX * 1_000))
+            another.execute("BEGIN IMMEDIATE")
+            waiting = stub.AcquireLease.future(acquire_request("h", wait=60, ttl=3_600), timeout=60)
+            until(lambda: state_of(stub, "h").waiter_count == 1)
+            hub.begin_stop()
+            assert refusal_of(waiting.result).reason == "HUB_STOPPING"
+        hub.join()
+    with HubInThread(settings) as hub, served(hub) as (stub, _):
+        lease = state_of(stub, "h").lease
+        assert (lease.fencing_token, lease.state) == (1, messages.LEASE_STATE_RELEASED)
 
 
 def test_a_stop_answers_the_renewals_it_took_and_ends_the_streams_in_band(tmp_path: Path) -> None:
