@@ -127,12 +127,12 @@ class AsyncOutbox:
         self._answered.set()
         self._woken.set()
         await run_steps_async(self._core.leave(), self._core.channel)
-        if self._claiming is not None:
+        claiming = self._claiming
+        if claiming is not None:
             # What it is given is given back by itself, unless no hub answers for too long.
-            _, unanswered = await asyncio.wait([self._claiming], timeout=limits.OUTBOX_LEAVE_SECONDS_MAX)
-            for claiming in unanswered:
-                claiming.cancel()
-            await asyncio.gather(self._claiming, return_exceptions=True)
+            await asyncio.wait([claiming], timeout=limits.OUTBOX_LEAVE_SECONDS_MAX)
+            claiming.cancel()
+            await asyncio.gather(claiming, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -157,4 +157,5 @@ class AsyncOutbox:
             self._claiming = asyncio.create_task(run_steps_async(self._core.claim(), self._core.channel))
         await asyncio.wait([self._claiming])
         claiming, self._claiming = self._claiming, None
-        return claiming.result()
+        # Only closing cancels it, and then nothing is waited for.
+        return 0.0 if claiming.cancelled() else claiming.result()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from runtime_agent import limits
 from runtime_agent.hub_client.journal_values import OutboxMessage, OutboxOutcome, ReturnedMessage
 from runtime_agent.hub_client.lease_steps import run_steps
 from runtime_agent.hub_client.outbox_core import HeldMessage, OutboxCore
@@ -75,6 +76,7 @@ class Outbox:
         self._answered = threading.Event()
         self._woken = threading.Event()
         self._closed = threading.Event()
+        self._claiming = threading.Lock()
 
     def __iter__(self) -> Self:
         return self
@@ -96,7 +98,8 @@ class Outbox:
             self._woken.clear()
             if self._closed.is_set():
                 break
-            wait_seconds = run_steps(self._core.claim(), self._core.channel)
+            with self._claiming:
+                wait_seconds = run_steps(self._core.claim(), self._core.channel)
             if wait_seconds > 0:
                 self._woken.wait(wait_seconds)
         raise StopIteration
@@ -113,6 +116,9 @@ class Outbox:
         self._woken.set()
         run_steps(self._core.leave(), self._core.channel)
         self._answered.set()
+        # What is being claimed at this moment is given back by the thread that claims it.
+        if self._claiming.acquire(timeout=limits.OUTBOX_LEAVE_SECONDS_MAX):
+            self._claiming.release()
 
     def __enter__(self) -> Self:
         return self

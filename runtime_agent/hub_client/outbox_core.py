@@ -6,7 +6,7 @@ What it decides by is in ``core/outbox.py``. All of it may be asked from any thr
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runtime_agent import limits
@@ -153,8 +153,7 @@ class OutboxCore:
                 self._waiting.extend(messages)
                 self._pace.claimed(now=self._calls.clock())
         if is_closed:
-            for held in messages:
-                self._return_unheeded(held)
+            yield from self._give_back_all(messages)
         if messages:
             return 0.0
         visible_nanos = round(self.wish.visibility_seconds * NANOS_PER_SECOND)
@@ -240,6 +239,11 @@ class OutboxCore:
             self._waiting.clear()
             self._handed_out.clear()
             self._abandoned.clear()
+        yield from self._give_back_all(claimed)
+
+    # --- inside ---
+
+    def _give_back_all(self, claimed: Sequence[HeldMessage]) -> Steps[None]:
         over_at = self._calls.clock() + limits.OUTBOX_LEAVE_SECONDS_MAX
         for held in claimed:
             held.is_answered = True
@@ -250,8 +254,6 @@ class OutboxCore:
                 yield self._return_call(held, timeout_seconds=left_seconds)
             except HubCallError:
                 pass  # it becomes available by itself when its visibility time is over
-
-    # --- inside ---
 
     def _answer_seconds(self, held: HeldMessage) -> float:
         return max(self.seconds_left(held), _LAST_TRY_SECONDS)

@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,37 @@ async def test_a_program_that_is_cancelled_as_a_whole_gives_back_what_it_was_han
     with pytest.raises(asyncio.CancelledError):
         await delivering
     assert states(hub) == dict.fromkeys("123", OutboxState.PENDING)
+
+
+def all_wait(hub: HubClient, count: int) -> bool:
+    """Whether so many messages wait to be claimed, and nothing else is there."""
+    return states(hub) == dict.fromkeys(map(str, range(1, count + 1)), OutboxState.PENDING)
+
+
+async def test_what_is_being_claimed_while_the_client_is_closed_is_given_back(
+    grpc_addr: str, hub_project: str, hub: HubClient, sender: Sender, *, rng: random.Random
+) -> None:
+    with TcpProxy(grpc_addr, rng) as proxy:
+        for number in range(1, 6):
+            other = await AsyncHubClient.connect(proxy.address, hub_project=hub_project)
+            blocking = await asyncio.to_thread(HubClient.connect, proxy.address, hub_project=hub_project)
+            # Connected, so that a claim is quickly at the hub and its answer slowly here.
+            assert [each async for each in other.list_outbox(destination="nobody")] == []
+            assert list(blocking.list_outbox(destination="nobody")) == []
+            proxy.delay_seconds_max = 0.1
+            waiting = [
+                asyncio.ensure_future(anext(other.outbox("mail", visibility_seconds=600), None)),
+                asyncio.ensure_future(
+                    asyncio.to_thread(next, blocking.outbox("mail", visibility_seconds=600), None)
+                ),
+            ]
+            await asyncio.to_thread(sender.send)
+            await asyncio.sleep(rng.uniform(0, 0.2))
+            await other.close()
+            await asyncio.to_thread(blocking.close)
+            await asyncio.gather(*waiting)
+            proxy.delay_seconds_max = 0.0
+            await until_settled(partial(all_wait, hub, number))
 
 
 async def test_an_iteration_that_is_cancelled_loses_no_message(
@@ -207,3 +240,18 @@ async def test_a_dispatcher_outlives_a_restart_of_its_hub(tmp_path: Path, hub_pr
                     seen.append(message.outbox_id)
             await client.close()
             assert (seen, delivered(hub)) == (["1", "3"], ["1", "2", "3"])
+
+
+async def test_closing_does_not_wait_long_for_a_hub_that_does_not_answer(
+    grpc_addr: str, hub_project: str, *, rng: random.Random
+) -> None:
+    with TcpProxy(grpc_addr, rng) as proxy:
+        behind = await AsyncHubClient.connect(proxy.address, hub_project=hub_project)
+        assert [each async for each in behind.list_outbox()] == []
+        proxy.drops_answers = True
+        waiting = asyncio.ensure_future(anext(behind.outbox("mail"), None))
+        await asyncio.sleep(0.1)
+        began_at = time.monotonic()
+        await behind.close()
+        assert await waiting is None
+        assert time.monotonic() - began_at < 5
