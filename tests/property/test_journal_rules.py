@@ -273,6 +273,15 @@ class JournalMachine(JournalComparison):
                     self.give_back(tenant, name, claim_id, 0)
             self.let_pass(SECOND)
 
+    @rule(hub=HUBS, stream=STREAMS, messages=st.lists(NEW_MESSAGES, max_size=3))
+    def messages_are_delivered(self, hub: str, stream: str, messages: Sequence[MessagePlan]) -> None:
+        tenant = self.tenants[hub]
+        made = self.made(tenant, stream, (), messages=[*messages, ("new", "", "D", "", None, b"")])
+        self.commit(tenant, made, self.holder_of(tenant, stream))
+        for name in self.claimed(tenant, "D", visible=SECOND, count=100):
+            for _ in range(2):
+                self.acknowledge(tenant, name, tenant.model.messages[name].claim)
+
     @rule(hub=HUBS, stream=STREAMS, is_returned=st.booleans(), choice=CHOICES)
     def messages_are_tried_until_they_are_dead(
         self, hub: str, stream: str, is_returned: bool, choice: int
