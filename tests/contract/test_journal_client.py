@@ -162,6 +162,18 @@ def test_a_maintenance_may_commit_too(hub: HubClient) -> None:
         assert hub.commit("m1", "s", lease=maintenance, expected_revision=0, events=numbered(1, 1)).revision
 
 
+def test_a_turn_may_commit_to_the_stream_of_its_resource(hub: HubClient) -> None:
+    with hub.turn("roses", query_id="q", origin="test") as turn:
+        committed = hub.commit("m1", turn.resource, lease=turn, expected_revision=0, events=numbered(1, 1))
+    assert committed.revision == 1
+
+
+def test_a_credential_is_never_printed_with_its_secret(hub: HubClient) -> None:
+    with hub.lease("s") as lease:
+        assert lease.credential.nonce
+        assert lease.credential.nonce not in f"{lease.credential!r} {lease!r}"
+
+
 def test_a_lease_that_was_never_acquired_asks_no_hub(hub: HubClient) -> None:
     with pytest.raises(LeaseNotHeld):
         hub.commit("m1", "s", lease=hub.lease("s"), expected_revision=0)
