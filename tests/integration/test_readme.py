@@ -131,7 +131,7 @@ def test_the_lease_of_the_python_example_is_what_the_commands_of_an_operator_sho
     address: str, tmp_path: Path
 ) -> None:
     example = tmp_path / "example.py"
-    example.write_text(block_with("python", "hub.lease").replace(README_ADDRESS, address))
+    example.write_text(block_with("python", "lease.check()").replace(README_ADDRESS, address))
     told = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, timeout=SECONDS_MAX, check=True
     )
@@ -148,3 +148,22 @@ def test_the_lease_of_the_python_example_is_what_the_commands_of_an_operator_sho
     assert re.search(r"last token given +1", told.stdout)
     assert "(30 min 0 s from now), epoch 1, token 2" in told.stdout
     assert "garden-db is free again, epoch 1\nrepairs\n" in told.stdout
+
+
+def test_the_commit_of_the_python_example_is_what_the_commands_show(address: str, tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text(block_with("python", "hub.commit").replace(README_ADDRESS, address))
+    for _ in range(2):  # sent again, it gives the stored result
+        told = subprocess.run(
+            [sys.executable, str(example)], capture_output=True, text=True, timeout=SECONDS_MAX, check=True
+        )
+        assert told.stdout == "order 7 is at revision 1\n"
+    # A tail ends only by Ctrl-C.
+    script = block_with("sh", "synchub journal")
+    lines = [line for line in script.splitlines() if "journal tail" not in line]
+    told = run_shell("\n".join([f"export SYNCHUB_HUB={address} COLUMNS=200", *lines]))
+    assert told.returncode == 0, told.stderr
+    assert re.search(r"^orders/7 +1 +1 ", told.stdout, re.M)
+    assert re.search(r"^1 .* order\.paid +order 7 paid +1 +12 EUR", told.stdout, re.M)
+    assert re.search(r"^receipt 7 +mail +PENDING +0 ", told.stdout, re.M)
+    assert "receipt 7 may be tried for mail from " in told.stdout
