@@ -1,8 +1,9 @@
 """Watching the journal: each event once and in order, whatever becomes of connections and hubs meanwhile.
 
 Where a stream breaks, the watch connects again on a fresh connection and goes on from the last answer's
-position under its generation; it gives up for nothing but a refusal. What it raises is final: PositionLost
-where the hub was restored to before the position, HubCallError for other refusals.
+position under its generation; so it does where the hub ended it because its reader was slow or paused, or
+because the hub is full. What it raises is final: PositionLost where the hub was restored to before the
+position, HubCallError for other refusals.
 """
 
 import asyncio
@@ -28,6 +29,9 @@ from runtime_agent.hub_client.lease_steps import may_repeat
 from synchub.channel import HubAddress, Refusal, dial_aio
 from synchub.v1 import journal_service_pb2 as pb
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
+
+_LIMIT_REACHED = "LIMIT_REACHED"
+"""The hub is full at the moment, or did not want to wait for a reader that was slow or paused."""
 
 
 class _Watch:
@@ -76,7 +80,7 @@ class _Watch:
 
     def _seconds_until_next_try(self, error: HubCallError) -> float:
         """Return how long to wait before connecting again. Raises: what the failure means, if it is final."""
-        if may_repeat(error):
+        if may_repeat(error) or error.reason == _LIMIT_REACHED:
             return self._backoff.next_wait_seconds()
         meant = codec.journal_refusal(error)
         if meant is error:

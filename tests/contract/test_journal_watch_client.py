@@ -5,12 +5,14 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from hub.config import Endpoint
+from hub.core.limits import Limits
 from runtime_agent.core.journal_errors import PositionLost
 from runtime_agent.hub_client.async_client import AsyncHubClient
 from runtime_agent.hub_client.client import HubClient
@@ -24,6 +26,7 @@ from tests.contract.hub_in_thread import HubInThread
 from tests.robustness.tcp_proxy import TcpProxy
 
 EVENTS: Final = 300
+LARGE_EVENTS: Final = 20
 CUT_SHARE: Final = 0.05
 """After so many of the commits all connections of the watcher are cut."""
 
@@ -36,9 +39,9 @@ class Appender:
         self._lease: Lease = hub.lease("s", ttl_seconds=600).acquire()
         self.count = 0
 
-    def append(self, event_type: str = "noted") -> None:
+    def append(self, event_type: str = "noted", *, payload: bytes = b"") -> None:
         self.count += 1
-        event = NewJournalEvent(str(self.count), event_type)
+        event = NewJournalEvent(str(self.count), event_type, payload)
         self._hub.commit(
             f"m{self.count}", "s", lease=self._lease, expected_revision=self.count - 1, events=[event]
         )
@@ -209,6 +212,35 @@ def test_a_watch_outlives_a_restart_of_its_hub(tmp_path: Path, hub_project: str)
             appending.result()
 
 
+@pytest.fixture
+def impatient_hub(tmp_path: Path) -> Iterator[HubInThread]:
+    """A hub that ends a stream whose answers nobody reads for half a second."""
+    limits = Limits(unread_answer_seconds_max=0.5, watch_progress_seconds_max=1.0)
+    with HubInThread(settings_in(tmp_path, limits)) as hub:
+        yield hub
+
+
+def fill(hub: HubClient) -> None:
+    """Store more than a connection holds unread, so that the hub waits for a reader."""
+    appender = Appender(hub)
+    for _ in range(LARGE_EVENTS):
+        appender.append(payload=bytes(1_000_000))
+
+
+def test_a_program_that_is_slow_or_was_paused_goes_on_where_it_was(
+    impatient_hub: HubInThread, hub_project: str
+) -> None:
+    with HubClient.connect(impatient_hub.address, hub_project=hub_project) as hub:
+        fill(hub)
+        with hub.watch_journal() as watch:
+            first = next(watch)
+            with hub.watch_journal(from_now=True) as beside:
+                # Its updates are a second apart: longer than the hub waits for the other one.
+                assert [update.events for update in islice(beside, 3)] == [(), (), ()]
+            numbers = [int(event.event_id) for event in first.events] + numbers_until_head(watch)
+    assert numbers == list(range(1, LARGE_EVENTS + 1))
+
+
 # --- the twin ---
 
 
@@ -291,3 +323,17 @@ async def test_a_refused_watch_of_the_twin_ends(async_hub: AsyncHubClient) -> No
     with pytest.raises(HubCallError) as caught:
         await anext(async_hub.watch_journal(after_position=5))
     assert caught.value.reason == "INVALID_REQUEST"
+
+
+async def test_a_slow_task_of_the_twin_goes_on_where_it_was(
+    impatient_hub: HubInThread, hub_project: str
+) -> None:
+    with HubClient.connect(impatient_hub.address, hub_project=hub_project) as hub:
+        await asyncio.to_thread(fill, hub)
+    client = await AsyncHubClient.connect(impatient_hub.address, hub_project=hub_project)
+    async with client, client.watch_journal() as watch, client.watch_journal(from_now=True) as beside:
+        numbers = [int(event.event_id) for event in (await anext(watch)).events]
+        for _ in range(3):
+            assert (await anext(beside)).events == ()
+        numbers += await numbers_of(watch, LARGE_EVENTS)
+    assert numbers == list(range(1, LARGE_EVENTS + 1))
