@@ -12,7 +12,7 @@ RETRY_SECONDS_FIRST: Final = 0.5
 RETRY_SECONDS_MAX: Final = 15.0
 """How long to wait before the hub is asked again; doubled each time up to the largest."""
 PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE", "LIMIT_REACHED")
-"""Refusals that pass by themselves; the first is a lost connection, the last also a pager that did not read."""
+"""Refusals that pass by themselves; the first is a lost connection, the last maybe an idle pager."""
 
 
 class Reconnecting:
