@@ -124,7 +124,11 @@ def tail_of(hub: HubProcess, *options: str) -> Iterator["subprocess.Popen[str]"]
     """A tail for programs, ended with the block."""
     arguments = [str(SYNCHUB), "journal", "tail", "--json", *options]
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, text=True, env=environment_for(hub.address)
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_for(hub.address),
     ) as tail:
         try:
             yield tail
@@ -318,6 +322,25 @@ def test_a_tail_goes_on_where_it_was_when_the_hub_comes_back(tmp_path: Path) -> 
         finally:
             tail.kill()
             hub.stop()
+
+
+def test_a_tail_of_a_hub_that_began_anew_says_so_and_goes_on_from_what_still_holds(tmp_path: Path) -> None:
+    hub = HubProcess(tmp_path / "hub.db")
+    try:
+        with tail_of(hub, "--from-start") as tail:
+            with grpc.insecure_channel(hub.address) as channel:
+                Stream(channel, "lost").commit(b"1", b"2")
+            assert [position_of(tail) for _ in range(2)] == [1, 2]
+            hub.stop()
+            hub = HubProcess(tmp_path / "new.db", listen=hub.address)
+            with grpc.insecure_channel(hub.address) as channel:
+                Stream(channel, "new").commit(b"1")
+            assert position_of(tail) == 1
+            assert tail.stderr is not None
+            told = next(line for line in tail.stderr if "trying again in" not in line)
+    finally:
+        hub.stop()
+    assert told == "synchub: the hub lost a part of its events; going on after 0, some may come again\n"
 
 
 @pytest.mark.parametrize(
