@@ -5,13 +5,15 @@ that have a name are looked at besides, each by itself, so that a fault says wha
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tests.robustness.lease_history import Call, History, Operation, Outcome, Reason
 from tests.robustness.lease_model import READS, step, told_now
 from tests.robustness.lease_promises import (
+    OPENING,
+    UNDER_A_TOKEN,
     check_hub_time,
     check_old_tokens,
     check_queue,
@@ -92,8 +94,11 @@ def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verd
 
     def next_states(state: State, number: int) -> Sequence[State]:
         operation = operations[number]
+        is_unknown = operation.outcome == Outcome.UNKNOWN
+        if is_unknown and _is_surely_nothing(state, operation, told_tokens=told_tokens):
+            return ()
         states = step(state, operation, bounds=bounds[number], excuses=excuses[number])
-        if operation.outcome != Outcome.UNKNOWN:
+        if not is_unknown:
             return states
         # What one operation was told to have is not another's.
         return [each for each in states if each.token == state.token or each.token not in told_tokens]
@@ -115,6 +120,17 @@ def _check_order(raw: Sequence[Operation], merged: Merged, *, times: Times, verd
         verdict.add("not decided", [f"{resource}: after {search.steps} steps"])
     else:
         verdict.add("no order explains it", [_stuck_text(resource, operations, search)])
+
+
+def _is_surely_nothing(state: State, operation: Operation, *, told_tokens: Container[int | None]) -> bool:
+    """Tell what needs no rules: that an operation changes nothing here, or would have another's token."""
+    tenure, arguments = state.tenure, operation.arguments
+    if operation.call == Call.UNDELIVERED:
+        return tenure is None or tenure.nonce != arguments.nonce
+    if operation.call in UNDER_A_TOKEN and (tenure is None or tenure.token != arguments.token):
+        return True
+    is_own = tenure is not None and tenure.is_holder(arguments)
+    return operation.call in OPENING and not is_own and state.token + 1 in told_tokens
 
 
 def _rising(operations: Sequence[Operation], bounds: Sequence[Span]) -> list[Rising[State]]:

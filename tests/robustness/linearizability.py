@@ -4,6 +4,7 @@ An operation takes effect at one moment between its send and its answer. One who
 have taken effect at any moment from its send until ``last_nanos``, or never.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -51,6 +52,8 @@ class Search(Generic[State]):
     """Operations that could not follow the longest beginning, though one of them must."""
     _required: list[int] = field(default_factory=list)
     _optional: list[int] = field(default_factory=list)
+    _optional_ends: list[int] = field(default_factory=list)
+    """For each place among the optional ones: the latest end of all up to it."""
     _required_bits: int = 0
     _lowest: list[list[int]] = field(default_factory=list)
     """For each rising number: the least that is told by the required operations from a place on."""
@@ -60,6 +63,8 @@ class Search(Generic[State]):
         numbers = sorted(range(len(self.intervals)), key=lambda number: self.intervals[number].first_nanos)
         self._required = [number for number in numbers if not self.intervals[number].is_optional]
         self._optional = [number for number in numbers if self.intervals[number].is_optional]
+        ends = (self.intervals[number].last_nanos for number in self._optional)
+        self._optional_ends = list(accumulate(ends, max))
         self._required_bits = sum(1 << number for number in self._required)
         self._lowest = [self._lowest_from_each_place(rising) for rising in self.rising]
         path: list[tuple[int, State]] = []
@@ -115,7 +120,9 @@ class Search(Generic[State]):
                 found.append(number)
                 first_end = interval.last_nanos if first_end is None else min(first_end, interval.last_nanos)
         found.sort(key=self.order)
-        for number in self._optional:
+        # Before this place all are over already.
+        place = bisect_left(self._optional_ends, node.latest_first)
+        for number in self._optional[place:]:
             interval = self.intervals[number]
             if first_end is not None and interval.first_nanos > first_end:
                 break
