@@ -226,20 +226,65 @@ class Writer:
             queued.deliver(outcome)
 
 
+class _ByteShares:
+    """Shares of the bytes that may be queued in a lane; first come, first served.
+
+    Each lane has bytes of its own, so that nothing waits for room behind a lane that goes after it.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self.bytes_queued = 0
+
+    async def take(self, bytes_count: int) -> None:
+        """Take a share, waiting for it."""
+        if not bytes_count or (not self._waiting and self._has_room(bytes_count)):
+            self.bytes_queued += bytes_count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, bytes_count))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._admit_waiting()
+            else:
+                self.give_back(bytes_count)
+            raise
+
+    def give_back(self, bytes_count: int) -> None:
+        """Give a share back to those that wait."""
+        self.bytes_queued -= bytes_count
+        self._admit_waiting()
+
+    def _has_room(self, bytes_count: int) -> bool:
+        return not self.bytes_queued or self.bytes_queued + bytes_count <= self._bytes_max
+
+    def _admit_waiting(self) -> None:
+        """Give their shares to those that wait, in their order, until one does not fit."""
+        while self._waiting:
+            turn, bytes_count = self._waiting[0]
+            if not turn.cancelled():
+                if not self._has_room(bytes_count):
+                    return
+                self.bytes_queued += bytes_count
+                turn.set_result(None)
+            self._waiting.popleft()
+
+
 class AsyncWriter:
     """The way to the writer from its event loop; bounds what waits for it by bytes."""
 
     def __init__(self, writer: Writer, *, limits: Limits) -> None:
         """Serve the loop to which the writer dispatches."""
         self._writer = writer
-        self._bytes_max = limits.writer_queue_bytes_max
-        self._bytes_queued = 0
-        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._shares = {lane: _ByteShares(limits.writer_queue_bytes_max) for lane in Lane}
 
     @property
     def bytes_queued(self) -> int:
         """Bytes of commands that wait or run."""
-        return self._bytes_queued
+        return sum(shares.bytes_queued for shares in self._shares.values())
 
     async def call(
         self, command: Command[Result], *, lane: Lane = Lane.CONTROL, bytes_count: int = 0
@@ -254,12 +299,13 @@ class AsyncWriter:
     async def submit(
         self, command: Command[Result], *, lane: Lane, bytes_count: int
     ) -> asyncio.Future[Result]:
-        """Queue a command, after a wait where too many bytes are queued; return its future."""
-        await self._admit(bytes_count)
+        """Queue a command, after a wait where too many bytes are queued in its lane; return its future."""
+        shares = self._shares[lane]
+        await shares.take(bytes_count)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def deliver(done: Done[Result]) -> None:
-            self._release(bytes_count)
+            shares.give_back(bytes_count)
             if future.cancelled():
                 return
             if done.error is not None:
@@ -270,40 +316,6 @@ class AsyncWriter:
         try:
             self._writer.submit(command, lane=lane, bytes_count=bytes_count, deliver=deliver)
         except Refusal:
-            self._release(bytes_count)
+            shares.give_back(bytes_count)
             raise
         return future
-
-    async def _admit(self, bytes_count: int) -> None:
-        """Take a share of the queue's bytes; first come, first served."""
-        if not bytes_count or (not self._waiting and self._has_room(bytes_count)):
-            self._bytes_queued += bytes_count
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, bytes_count))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._admit_waiting()
-            else:
-                self._release(bytes_count)
-            raise
-
-    def _has_room(self, bytes_count: int) -> bool:
-        return not self._bytes_queued or self._bytes_queued + bytes_count <= self._bytes_max
-
-    def _release(self, bytes_count: int) -> None:
-        self._bytes_queued -= bytes_count
-        self._admit_waiting()
-
-    def _admit_waiting(self) -> None:
-        """Give their shares to those that wait, in their order, until one does not fit."""
-        while self._waiting:
-            turn, bytes_count = self._waiting[0]
-            if not turn.cancelled():
-                if not self._has_room(bytes_count):
-                    return
-                self._bytes_queued += bytes_count
-                turn.set_result(None)
-            self._waiting.popleft()

@@ -23,9 +23,11 @@ class Calls:
         self.gate = gate
         self.ran: list[str] = []
 
-    def submit(self, name: str, bytes_count: int) -> "asyncio.Task[asyncio.Future[None]]":
+    def submit(
+        self, name: str, bytes_count: int, *, lane: Lane = Lane.INGEST
+    ) -> "asyncio.Task[asyncio.Future[None]]":
         command: Command[None] = lambda _transaction, _now: self.ran.append(name)  # noqa: E731
-        submission = self.gate.async_writer.submit(command, lane=Lane.INGEST, bytes_count=bytes_count)
+        submission = self.gate.async_writer.submit(command, lane=lane, bytes_count=bytes_count)
         return asyncio.get_running_loop().create_task(submission)
 
     async def step(self) -> None:
@@ -119,6 +121,21 @@ async def test_control_never_waits_for_bytes(gate: Gate) -> None:
     control = asyncio.ensure_future(gate.async_writer.call(lambda _transaction, _now: "granted"))
     await calls.step()
     assert await control == "granted"
+
+
+async def test_a_commit_of_the_journal_waits_for_room_among_commits_alone(gate: Gate) -> None:
+    calls = Calls(gate)
+    ingest = [calls.submit(f"ingest {n}", 10) for n in range(3)]
+    await settled()
+    commits = [calls.submit(f"commit {n}", 6, lane=Lane.JOURNAL) for n in range(2)]
+    await settled()
+    assert [each.done() for each in [*ingest, *commits]] == [True, False, False, True, False]
+    assert gate.async_writer.bytes_queued == 16
+    await calls.step()
+    assert calls.ran[0] == "commit 0"
+    for _ in range(3):
+        await calls.step()
+    assert (len(calls.ran), gate.async_writer.bytes_queued) == (5, 0)
 
 
 async def test_a_refused_submission_holds_no_bytes(gate: Gate) -> None:
