@@ -141,6 +141,8 @@ class OutboxCore:
                 count_max=count_max,
             )
         except HubCallError as error:
+            if self._is_closed:
+                return 0.0
             if not may_repeat(error):
                 raise
             return self._backoff.next_wait_seconds()
