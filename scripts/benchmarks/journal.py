@@ -20,9 +20,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from scripts.benchmarks.disk import disk_sync_rate
 from scripts.benchmarks.figures import Figures, median_ratio, p50_ms, p99_ms, progress
-from scripts.benchmarks.hub_process import group_counts, running_hub
+from scripts.benchmarks.hub_process import Server, group_counts, running_hub
 from scripts.benchmarks.lease_callers import HUB_PROJECT, bare_call_rate
-from scripts.benchmarks.raw_journal import raw_commit_rate
+from scripts.benchmarks.raw_journal import RawCommits, store_raw_commits
 from synchub.channel import CHANNEL_OPTIONS
 from synchub.v1.journal_service_pb2 import CommitRequest, NewJournalEvent, NewOutboxMessage
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
@@ -51,7 +51,11 @@ class CommitFigures:
 
 @dataclass(frozen=True, slots=True)
 class JournalFigures(Figures):
-    """``raw_groups`` is by hand with as many commits a transaction as the hub had in its groups."""
+    """``raw_groups`` is by hand with as many commits a transaction as the hub had in its groups.
+
+    Ratios of rates are larger where the hub is faster; those of processor time, which a busy machine blurs
+    less, where it needs more.
+    """
 
     rounds: int
     commits_per_round: int
@@ -63,12 +67,17 @@ class JournalFigures(Figures):
     bare_calls_of_one_per_second: float
     bare_calls_per_second: float
     disk_syncs_per_second: float
+    hub_us_per_commit: float
+    hub_us_per_bare_call: float
+    raw_groups_us_per_commit: float
     ratio_one_stream_to_raw: float
     ratio_many_streams_to_raw: float
     ratio_many_streams_to_raw_groups: float
     ratio_one_stream_to_bare_calls: float
     ratio_many_streams_to_bare_calls: float
     ratio_many_streams_to_disk_syncs: float
+    ratio_processor_to_bare_call: float
+    ratio_processor_to_raw_groups: float
 
     def figures_line(self) -> str:
         """Return what was measured, as one line."""
@@ -79,7 +88,10 @@ class JournalFigures(Figures):
             f" {self.raw_groups_commits_per_second:,.0f} in groups of that size;"
             f" bare calls of one caller {self.bare_calls_of_one_per_second:,.0f}/s,"
             f" of {self.many_streams.streams} {self.bare_calls_per_second:,.0f}/s;"
-            f" disk {self.disk_syncs_per_second:,.0f} syncs/s"
+            f" disk {self.disk_syncs_per_second:,.0f} syncs/s;"
+            f" processor {self.hub_us_per_commit:.0f} µs a commit of {self.many_streams.streams} streams,"
+            f" {self.hub_us_per_bare_call:.0f} a bare call,"
+            f" {self.raw_groups_us_per_commit:.0f} a commit by hand in groups"
         )
 
     def ratios_line(self) -> str:
@@ -91,7 +103,9 @@ class JournalFigures(Figures):
             f" {streams} to by hand {self.ratio_many_streams_to_raw:.2f},"
             f" to by hand in groups {self.ratio_many_streams_to_raw_groups:.2f},"
             f" to bare calls {self.ratio_many_streams_to_bare_calls:.2f},"
-            f" to disk syncs {self.ratio_many_streams_to_disk_syncs:.2f}"
+            f" to disk syncs {self.ratio_many_streams_to_disk_syncs:.2f};"
+            f" processor of a commit to a bare call {self.ratio_processor_to_bare_call:.2f},"
+            f" to by hand in groups {self.ratio_processor_to_raw_groups:.2f}"
         )
 
 
@@ -104,10 +118,12 @@ class Measured:
     many_rates: list[float] = field(default_factory=list)
     many_seconds: list[float] = field(default_factory=list)
     group_commits: list[float] = field(default_factory=list)
-    raw_rates: list[float] = field(default_factory=list)
-    raw_group_rates: list[float] = field(default_factory=list)
+    many_hub_us: list[float] = field(default_factory=list)
+    raw_singles: list[RawCommits] = field(default_factory=list)
+    raw_groups: list[RawCommits] = field(default_factory=list)
     bare_one_rates: list[float] = field(default_factory=list)
     bare_rates: list[float] = field(default_factory=list)
+    bare_hub_us: list[float] = field(default_factory=list)
 
 
 class Writer:
@@ -173,7 +189,7 @@ class Writer:
 
 async def bench_journal(*, is_quick: bool) -> JournalFigures:
     """Measure one stream, many streams, and the same rows by hand in turn."""
-    rounds, each = (2, 20) if is_quick else (5, 150)
+    rounds, each = (3, 15) if is_quick else (15, 50)
     measured = Measured()
     with tempfile.TemporaryDirectory(prefix="synchub-bench-") as folder_name:
         folder = Path(folder_name)
@@ -186,58 +202,43 @@ async def bench_journal(*, is_quick: bool) -> JournalFigures:
             await timed_commits(writers, [writer.next_requests(1) for writer in writers])
             for number in range(rounds):
                 progress(f"round {number + 1} of {rounds}")
-                await measure_round(channel, writers, pages=hub.pages, folder=folder, each=each, to=measured)
+                await measure_round(channel, writers, hub=hub, folder=folder, each=each, to=measured)
         syncs = disk_sync_rate(folder / "sync", count=500 if is_quick else 3_000)
-    return JournalFigures(
-        rounds=rounds,
-        commits_per_round=STREAMS * each,
-        one_stream=commit_figures(1, measured.one_rates, seconds=measured.one_seconds),
-        many_streams=commit_figures(STREAMS, measured.many_rates, seconds=measured.many_seconds),
-        group_commits=statistics.median(measured.group_commits),
-        raw_commits_per_second=statistics.median(measured.raw_rates),
-        raw_groups_commits_per_second=statistics.median(measured.raw_group_rates),
-        bare_calls_of_one_per_second=statistics.median(measured.bare_one_rates),
-        bare_calls_per_second=statistics.median(measured.bare_rates),
-        disk_syncs_per_second=syncs,
-        ratio_one_stream_to_raw=median_ratio(measured.one_rates, measured.raw_rates),
-        ratio_many_streams_to_raw=median_ratio(measured.many_rates, measured.raw_rates),
-        ratio_many_streams_to_raw_groups=median_ratio(measured.many_rates, measured.raw_group_rates),
-        ratio_one_stream_to_bare_calls=median_ratio(measured.one_rates, measured.bare_one_rates),
-        ratio_many_streams_to_bare_calls=median_ratio(measured.many_rates, measured.bare_rates),
-        ratio_many_streams_to_disk_syncs=statistics.median(measured.many_rates) / syncs,
-    )
+    return journal_figures(measured, rounds=rounds, commits_per_round=STREAMS * each, syncs=syncs)
 
 
 async def measure_round(
     channel: grpc.aio.Channel,
     writers: Sequence[Writer],
     *,
-    pages: str,
+    hub: Server,
     folder: Path,
     each: int,
     to: Measured,
 ) -> None:
     """Measure everything once; by hand the commits are those that the hub had got just before."""
-    number = len(to.raw_rates)
+    number = len(to.raw_singles)
     to.bare_one_rates.append(await bare_call_rate(channel, callers=1, calls_each=each * 4))
     of_one = [writers[0].next_requests(each * 4)]
     seconds, elapsed = await timed_commits(writers[:1], of_one)
     to.one_seconds += seconds
     to.one_rates.append(len(seconds) / elapsed)
-    to.raw_rates.append(raw_commit_rate(folder / f"single-{number}.db", of_one[0], group_commits=1))
+    to.raw_singles.append(store_raw_commits(folder / f"single-{number}.db", of_one[0], group_commits=1))
+    processor_begin = hub.processor_seconds()
     to.bare_rates.append(await bare_call_rate(channel, callers=STREAMS, calls_each=each))
+    to.bare_hub_us.append((hub.processor_seconds() - processor_begin) * 1e6 / (STREAMS * each))
     of_each = [writer.next_requests(each) for writer in writers]
-    before = await group_counts(pages)
+    before, processor_begin = await group_counts(hub.pages), hub.processor_seconds()
     seconds, elapsed = await timed_commits(writers, of_each)
-    after = await group_counts(pages)
+    processor_seconds, after = hub.processor_seconds() - processor_begin, await group_counts(hub.pages)
+    to.many_hub_us.append(processor_seconds * 1e6 / len(seconds))
     to.many_seconds += seconds
     to.many_rates.append(len(seconds) / elapsed)
     group_commits = (after.commands - before.commands) / (after.groups - before.groups)
     to.group_commits.append(group_commits)
     in_turn = [request for requests in zip(*of_each, strict=True) for request in requests]
-    to.raw_group_rates.append(
-        raw_commit_rate(folder / f"groups-{number}.db", in_turn, group_commits=max(1, round(group_commits)))
-    )
+    group_size = max(1, round(group_commits))
+    to.raw_groups.append(store_raw_commits(folder / f"groups-{number}.db", in_turn, group_commits=group_size))
 
 
 async def timed_commits(
@@ -259,4 +260,36 @@ def commit_figures(streams: int, rates: Sequence[float], *, seconds: Sequence[fl
         commits_per_second=statistics.median(rates),
         p50_ms=p50_ms(seconds),
         p99_ms=p99_ms(seconds),
+    )
+
+
+def journal_figures(
+    measured: Measured, *, rounds: int, commits_per_round: int, syncs: float
+) -> JournalFigures:
+    """Return what all rounds come to."""
+    many_rates, raw_rates = measured.many_rates, [each.commits_per_second for each in measured.raw_singles]
+    raw_group_rates = [each.commits_per_second for each in measured.raw_groups]
+    raw_group_us = [each.processor_us for each in measured.raw_groups]
+    return JournalFigures(
+        rounds=rounds,
+        commits_per_round=commits_per_round,
+        one_stream=commit_figures(1, measured.one_rates, seconds=measured.one_seconds),
+        many_streams=commit_figures(STREAMS, many_rates, seconds=measured.many_seconds),
+        group_commits=statistics.median(measured.group_commits),
+        raw_commits_per_second=statistics.median(raw_rates),
+        raw_groups_commits_per_second=statistics.median(raw_group_rates),
+        bare_calls_of_one_per_second=statistics.median(measured.bare_one_rates),
+        bare_calls_per_second=statistics.median(measured.bare_rates),
+        disk_syncs_per_second=syncs,
+        hub_us_per_commit=statistics.median(measured.many_hub_us),
+        hub_us_per_bare_call=statistics.median(measured.bare_hub_us),
+        raw_groups_us_per_commit=statistics.median(raw_group_us),
+        ratio_one_stream_to_raw=median_ratio(measured.one_rates, raw_rates),
+        ratio_many_streams_to_raw=median_ratio(many_rates, raw_rates),
+        ratio_many_streams_to_raw_groups=median_ratio(many_rates, raw_group_rates),
+        ratio_one_stream_to_bare_calls=median_ratio(measured.one_rates, measured.bare_one_rates),
+        ratio_many_streams_to_bare_calls=median_ratio(many_rates, measured.bare_rates),
+        ratio_many_streams_to_disk_syncs=statistics.median(many_rates) / syncs,
+        ratio_processor_to_bare_call=median_ratio(measured.many_hub_us, measured.bare_hub_us),
+        ratio_processor_to_raw_groups=median_ratio(measured.many_hub_us, raw_group_us),
     )
