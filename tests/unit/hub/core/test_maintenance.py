@@ -107,11 +107,10 @@ def test_the_live_lease_ends_when_a_maintenance_begins(now: int) -> None:
     assert resource.past_nonce_hashes == (hash_of_nonce("a1"),)
 
 
-def test_a_lease_that_had_expired_did_not_end_later_than_that() -> None:
+def test_a_lease_that_had_expired_is_fenced_from_then_on_whether_that_was_noted_or_not() -> None:
     for before in (held(), decide_expiry(held(), EXPIRE)):
-        end = lease_of(begin(before, CLAIM, EXPIRE + 5).resource).end
-        assert end is not None
-        assert end.end_nanos == EXPIRE
+        lease = lease_of(begin(before, CLAIM, EXPIRE + 5).resource)
+        assert lease.end == TenureEnd(TenureState.FENCED, EXPIRE)
 
 
 def test_a_lease_that_was_released_stays_released() -> None:
