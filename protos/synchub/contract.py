@@ -100,7 +100,8 @@ def nonce_fault(nonce: str) -> str | None:
     Returns: a phrase that completes "<field> …". It never holds the nonce.
     """
     if not NONCE_CHARACTERS_MIN <= len(nonce) <= NONCE_CHARACTERS_MAX:
-        return f"has {len(nonce)} characters; {NONCE_CHARACTERS_MIN} to {NONCE_CHARACTERS_MAX} are needed, at random"
+        bounds = f"{NONCE_CHARACTERS_MIN} to {NONCE_CHARACTERS_MAX}"
+        return f"has {len(nonce)} characters; {bounds} are needed, at random"
     if not NONCE_ALPHABET.issuperset(nonce):
         return "has a character other than A-Z a-z 0-9 _ -"
     return None
