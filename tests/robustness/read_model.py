@@ -5,6 +5,7 @@ Usage: python -m tests.robustness.read_model HUB DATABASE
 
 import sqlite3
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -50,16 +51,17 @@ def folded(digest: bytes, event: JournalEvent, *, place: int) -> bytes:
     return sha256(digest + facts + event.payload).digest()
 
 
-def rebuilt(events: list[JournalEvent], position: int) -> list[tuple[object, ...]]:
-    """Return the rows that the events up to a position give, without any database."""
-    taken = [event for event in events if event.position <= position]
-    rows: list[tuple[object, ...]] = []
-    for place in range(ROWS_AN_EVENT):
-        digest = b""
-        for event in taken:
-            digest = folded(digest, event, place=place)
-        rows.append((place, len(taken), digest))
-    return rows
+def rebuilt(events: list[JournalEvent], positions: Iterable[int]) -> dict[int, list[tuple[object, ...]]]:
+    """Return the rows that the events up to each of these positions give, without any database."""
+    wanted = set(positions)
+    digests = [b""] * ROWS_AN_EVENT
+    found: dict[int, list[tuple[object, ...]]] = {}
+    for count, event in enumerate([None, *events]):
+        if event is not None:
+            digests = [folded(digest, event, place=place) for place, digest in enumerate(digests)]
+        if (position := 0 if event is None else event.position) in wanted:
+            found[position] = [(place, count, digest) for place, digest in enumerate(digests)]
+    return found
 
 
 def stored(database: Path) -> Model | None:
