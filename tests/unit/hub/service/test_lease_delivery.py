@@ -321,6 +321,16 @@ def test_the_place_of_an_earlier_call_is_taken_over_under_maintenance_too(gate: 
     assert not behind.done()
 
 
+def test_who_comes_under_maintenance_is_refused_at_once_and_does_not_queue(gate: LeaseGate) -> None:
+    acquire(gate, claim("a"))
+    waiting = wait(gate, claim("b"))
+    begin(gate, claim("m"))
+    with pytest.raises(ResourceUnderMaintenance):
+        gate.answer(acquiring(gate, claim("c"), wait=60 * SECOND))
+    assert not waiting.done()
+    assert gate.view("r").waiter_count == 1
+
+
 def test_a_waiter_whose_time_is_over_under_maintenance_is_told_so(gate: LeaseGate) -> None:
     acquire(gate, claim("a"))
     waiting = wait(gate, claim("b"), seconds=5)
