@@ -176,6 +176,21 @@ def test_whether_a_stream_is_leased_is_told_for_the_moment(gate: JournalGate) ->
     assert [each.is_leased(view.now_nanos) for each in view.streams] == [False, False, True]
 
 
+@pytest.mark.parametrize("event_type", [None, "t"])
+def test_a_lease_of_another_hub_project_on_the_name_of_a_stream_is_not_told(
+    gate: JournalGate, event_type: str | None
+) -> None:
+    own = gate.caller
+    shown = write(gate, 1)
+    gate.answer(gate.leases.release(own, shown, repeat=None))
+    gate.caller = caller_of("other")
+    gate.credential()
+    view = gate.answer(
+        gate.journal_reads.streams(own, prefix="", event_type=event_type, after=None, entries_max=10)
+    )
+    assert [(each.stream_id, each.is_leased(view.now_nanos)) for each in view.streams] == [("s", False)]
+
+
 def test_that_no_lease_lives_is_durable_before_it_is_told(tmp_path: Path) -> None:
     gate = JournalGate(tmp_path)
     write(gate, 1)
