@@ -22,7 +22,7 @@ from scripts.benchmarks.disk import disk_sync_rate
 from scripts.benchmarks.figures import Figures, median_ratio, p50_ms, p99_ms, progress
 from scripts.benchmarks.hub_process import Server, group_counts, running_hub
 from scripts.benchmarks.lease_callers import HUB_PROJECT, bare_call_rate
-from scripts.benchmarks.raw_journal import RawCommits, store_raw_commits
+from scripts.benchmarks.raw_journal import RawCommits, RawJournal, opened_raw_journal
 from synchub.channel import CHANNEL_OPTIONS
 from synchub.v1.journal_service_pb2 import CommitRequest, NewJournalEvent, NewOutboxMessage
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
@@ -193,16 +193,18 @@ async def bench_journal(*, is_quick: bool) -> JournalFigures:
     measured = Measured()
     with tempfile.TemporaryDirectory(prefix="synchub-bench-") as folder_name:
         folder = Path(folder_name)
+        stream_ids = [f"stream-{number}" for number in range(STREAMS)]
         async with (
             running_hub(folder) as hub,
             grpc.aio.insecure_channel(hub.address, options=CHANNEL_OPTIONS) as channel,
         ):
-            writers = [Writer(channel, f"stream-{number}") for number in range(STREAMS)]
+            writers = [Writer(channel, stream_id) for stream_id in stream_ids]
             await asyncio.gather(*(writer.acquire() for writer in writers))
             await timed_commits(writers, [writer.next_requests(1) for writer in writers])
-            for number in range(rounds):
-                progress(f"round {number + 1} of {rounds}")
-                await measure_round(channel, writers, hub=hub, folder=folder, each=each, to=measured)
+            with opened_raw_journal(folder / "raw.db", stream_ids) as raw:
+                for number in range(rounds):
+                    progress(f"round {number + 1} of {rounds}")
+                    await measure_round(channel, writers, hub=hub, raw=raw, each=each, to=measured)
         syncs = disk_sync_rate(folder / "sync", count=500 if is_quick else 3_000)
     return journal_figures(measured, rounds=rounds, commits_per_round=STREAMS * each, syncs=syncs)
 
@@ -212,18 +214,17 @@ async def measure_round(
     writers: Sequence[Writer],
     *,
     hub: Server,
-    folder: Path,
+    raw: RawJournal,
     each: int,
     to: Measured,
 ) -> None:
     """Measure everything once; by hand the commits are those that the hub had got just before."""
-    number = len(to.raw_singles)
     to.bare_one_rates.append(await bare_call_rate(channel, callers=1, calls_each=each * 4))
     of_one = [writers[0].next_requests(each * 4)]
     seconds, elapsed = await timed_commits(writers[:1], of_one)
     to.one_seconds += seconds
     to.one_rates.append(len(seconds) / elapsed)
-    to.raw_singles.append(store_raw_commits(folder / f"single-{number}.db", of_one[0], group_commits=1))
+    to.raw_singles.append(raw.store(of_one[0], group_commits=1))
     processor_begin = hub.processor_seconds()
     to.bare_rates.append(await bare_call_rate(channel, callers=STREAMS, calls_each=each))
     to.bare_hub_us.append((hub.processor_seconds() - processor_begin) * 1e6 / (STREAMS * each))
@@ -237,8 +238,7 @@ async def measure_round(
     group_commits = (after.commands - before.commands) / (after.groups - before.groups)
     to.group_commits.append(group_commits)
     in_turn = [request for requests in zip(*of_each, strict=True) for request in requests]
-    group_size = max(1, round(group_commits))
-    to.raw_groups.append(store_raw_commits(folder / f"groups-{number}.db", in_turn, group_commits=group_size))
+    to.raw_groups.append(raw.store(in_turn, group_commits=max(1, round(group_commits))))
 
 
 async def timed_commits(

@@ -4,7 +4,8 @@ Nothing is read or checked, ids and hashes are given; schema, pragmas and trigge
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Final, NamedTuple
@@ -56,43 +57,51 @@ class RawCommits(NamedTuple):
     processor_us: float
 
 
-def store_raw_commits(database: Path, requests: Sequence[CommitRequest], *, group_commits: int) -> RawCommits:
-    """Store commits of one event and one message by hand, so many a transaction.
+class RawJournal:
+    """One file for a whole run, as the hub has one: a log that still grows takes longer to sync."""
 
-    In a group the rows of one table go in together, which is the fastest way by hand.
-    """
-    prepare(database, busy_timeout_seconds=5)
-    with closing_connection(database) as connection:
-        stream_keys = _make_streams(connection, requests)
+    def __init__(self, connection: apsw.Connection, stream_ids: Sequence[str]) -> None:
+        """Make the hub's row, a tenant and the streams, as the hub has them when the clock begins to run."""
+        self._connection = connection
+        self._stream_keys = {stream_id: key for key, stream_id in enumerate(stream_ids, 1)}
+        self._head_position = 0
+        connection.execute("INSERT INTO hub (only_row, time_floor_nanos) VALUES (1, 0)")
+        connection.execute(
+            "INSERT INTO hub_project (hub_project_key, hub_project, head_position) VALUES (1, 'bench', 0)"
+        )
+        connection.executemany(
+            "INSERT INTO stream VALUES (?, 1, ?, 0, 1, ?, ?)",
+            [(key, stream_id, NOW_NANOS, NOW_NANOS) for stream_id, key in self._stream_keys.items()],
+        )
+
+    def store(self, requests: Sequence[CommitRequest], *, group_commits: int) -> RawCommits:
+        """Store commits of one event and one message, so many a transaction.
+
+        In a group the rows of one table go in together, which is the fastest way by hand.
+        """
         columns: list[tuple[RawRow, ...]] = [
-            _rows(request, stream_keys[request.stream_id], position=position)
-            for position, request in enumerate(requests, 1)
+            _rows(request, self._stream_keys[request.stream_id], position=position)
+            for position, request in enumerate(requests, self._head_position + 1)
         ]
+        self._head_position += len(columns)
         begin, processor_begin = perf_counter(), thread_time()
         for first in range(0, len(columns), group_commits):
             group = columns[first : first + group_commits]
-            connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN IMMEDIATE")
             for statement, rows in zip(STATEMENTS, zip(*group, strict=True), strict=True):
-                connection.executemany(statement, rows)
-            connection.execute(SAVE_FLOOR, (NOW_NANOS,))
-            connection.execute("COMMIT")
+                self._connection.executemany(statement, rows)
+            self._connection.execute(SAVE_FLOOR, (NOW_NANOS,))
+            self._connection.execute("COMMIT")
         seconds, processor_seconds = perf_counter() - begin, thread_time() - processor_begin
         return RawCommits(len(columns) / seconds, processor_seconds * 1e6 / len(columns))
 
 
-def _make_streams(connection: apsw.Connection, requests: Sequence[CommitRequest]) -> dict[str, int]:
-    """Make the hub's row, a tenant and the streams, as the hub has them when the clock begins to run."""
-    connection.execute("INSERT INTO hub (only_row, time_floor_nanos) VALUES (1, 0)")
-    connection.execute(
-        "INSERT INTO hub_project (hub_project_key, hub_project, head_position) VALUES (1, 'bench', 0)"
-    )
-    names = dict.fromkeys(request.stream_id for request in requests)
-    keys = {stream_id: key for key, stream_id in enumerate(names, 1)}
-    connection.executemany(
-        "INSERT INTO stream VALUES (?, 1, ?, 0, 1, ?, ?)",
-        [(key, stream_id, NOW_NANOS, NOW_NANOS) for stream_id, key in keys.items()],
-    )
-    return keys
+@contextmanager
+def opened_raw_journal(database: Path, stream_ids: Sequence[str]) -> Iterator[RawJournal]:
+    """Give a new file of the hub's schema for the length of the block."""
+    prepare(database, busy_timeout_seconds=5)
+    with closing_connection(database) as connection:
+        yield RawJournal(connection, stream_ids)
 
 
 def _rows(request: CommitRequest, stream_key: int, *, position: int) -> tuple[RawRow, ...]:
