@@ -232,3 +232,23 @@ def test_a_message_that_is_not_there_is_not_found_whoever_has_one_of_that_name(g
         assert caught.value.metadata() == {"outboxId": "o1"}
     assert ids(gate.claim()) == []
     assert gate.stored() == stored
+
+
+def test_an_ordering_key_holds_nothing_back_in_another_hub_project(gate: JournalGate) -> None:
+    put(gate, "first", "behind", key="k")
+    gate.caller = caller_of("other")
+    put(gate, "o1", "o2", key="k")
+    claimed = gate.claim()
+    assert ids(claimed) == ["o1"]
+    acknowledge(gate, "o1", claimed.messages[0].claim_id)
+    assert ids(gate.claim()) == ["o2"]
+
+
+def test_when_to_ask_again_is_told_of_the_own_hub_project(gate: JournalGate) -> None:
+    put(gate, "o1")
+    gate.claim()
+    gate.caller = caller_of("other")
+    put(gate, "o2")
+    claimed = gate.claim()
+    acknowledge(gate, "o2", claimed.messages[0].claim_id)
+    assert gate.claim().next_available_nanos is None
