@@ -30,6 +30,7 @@ people. No internal detail, path or SQL stands in a ``Refusal``; ``StartRefused`
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from hub.core.clock import rfc3339
 from hub.core.values import HubGeneration, InstanceId, ProjectId, ResourceName, RuntimeId
@@ -37,6 +38,9 @@ from synchub.contract import NANOS_PER_SECOND
 
 VIOLATIONS_MAX = 16
 """Most field violations in one refusal; error details travel in metadata of about 8 KiB."""
+
+RETRY_BEHIND_WAITERS_SECONDS: Final = 1.0
+"""When to try again where a resource is free but others wait for it: how long theirs takes, nobody knows."""
 
 
 class Reason(StrEnum):
@@ -227,6 +231,8 @@ class LeaseHeld(Refusal):
         return facts
 
     def retry_seconds(self) -> float | None:
+        if self.expire_nanos is None:
+            return RETRY_BEHIND_WAITERS_SECONDS
         return _seconds_until(self.expire_nanos, self.now_nanos)
 
 
@@ -434,5 +440,5 @@ def _token_facts(resource: ResourceName, fencing_token: int) -> dict[str, str]:
     return facts
 
 
-def _seconds_until(expire_nanos: int | None, now_nanos: int) -> float | None:
-    return None if expire_nanos is None else max(0.0, (expire_nanos - now_nanos) / NANOS_PER_SECOND)
+def _seconds_until(expire_nanos: int, now_nanos: int) -> float:
+    return max(0.0, (expire_nanos - now_nanos) / NANOS_PER_SECOND)

@@ -25,6 +25,8 @@ NOTED_AT_ONCE_MAX: Final = 1_000
 """Expiries noted in one command, so that other commands do not wait long."""
 SLEEP_SECONDS_MAX: Final = 1.0
 """A sleep does not count the suspension of the machine, so it is never longer."""
+LOOK_AGAIN_SECONDS: Final = 10.0
+"""The store is asked at least so often what expires next."""
 RETRY_SECONDS: Final = 1.0
 """How long to wait where the store could not be written."""
 SECONDS_PER_DAY: Final = 86_400
@@ -116,12 +118,11 @@ class LeaseUpkeep:
             self._wake.set()
 
     async def _until_due(self) -> None:
-        """Wait until something may be due."""
+        """Wait until something may be due; a commit whose outcome was unknown may have planned nothing."""
+        again_nanos = self._now_nanos() + round(LOOK_AGAIN_SECONDS * NANOS_PER_SECOND)
         while True:
             now_nanos = self._now_nanos()
-            due_nanos = (
-                self._purge_nanos if self._due_nanos is None else min(self._due_nanos, self._purge_nanos)
-            )
+            due_nanos = again_nanos if self._due_nanos is None else min(self._due_nanos, again_nanos)
             if now_nanos >= due_nanos:
                 return
             seconds = min((due_nanos - now_nanos) / NANOS_PER_SECOND, SLEEP_SECONDS_MAX)

@@ -51,9 +51,9 @@ def test_what_has_expired_meanwhile_may_be_tried_at_once() -> None:
     assert refusal_from_status(status_from_refusal(refusal)).retry_delay_seconds == 0
 
 
-def test_a_free_resource_for_which_others_wait_says_no_time() -> None:
+def test_a_free_resource_for_which_others_wait_says_to_try_again_in_a_moment() -> None:
     told = refusal_from_status(status_from_refusal(LeaseHeld(NAME, "", expire_nanos=None, now_nanos=EXPIRE)))
-    assert (told.metadata, told.retry_delay_seconds) == ({"resource": "r"}, None)
+    assert (told.metadata, told.retry_delay_seconds) == ({"resource": "r"}, 1.0)
 
 
 @pytest.mark.parametrize(

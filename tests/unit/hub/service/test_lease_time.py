@@ -170,3 +170,17 @@ def test_an_expiry_wakes_who_waits_at_that_moment_also_after_a_shorter_renewal(t
     gate.pass_time(1)
     assert waiting.result().tenure.acquire_nanos == held.acquire_nanos + SECOND
     gate.close()
+
+
+def test_an_expiry_of_a_commit_that_was_not_announced_is_noted_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = LeaseGate(tmp_path)
+    with monkeypatch.context() as unannounced:
+        unannounced.setattr(gate.upkeep, "announce", lambda _changes: None)
+        held = acquire(gate, claim("a"))
+    # The store is asked now and then what expires next, and so learns of it.
+    for _ in range(round((TTL + 10 * SECOND) / SECOND) + 2):
+        gate.pass_time(SECOND)
+    assert lease_in(gate).end == TenureEnd(TenureState.EXPIRED, held.expire_nanos)
+    gate.close()
