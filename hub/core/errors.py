@@ -19,28 +19,25 @@
     │   ├── StaleLease               STALE_LEASE
     │   ├── RevisionConflict         REVISION_CONFLICT
     │   ├── IdempotencyConflict      IDEMPOTENCY_CONFLICT
-    │   ├── LimitReached             LIMIT_REACHED
+    │   ├── BoundReached
+    │   │   ├── RateLimited          RATE_LIMITED
+    │   │   └── LimitReached         LIMIT_REACHED
     │   ├── StorageUnavailable       STORAGE_UNAVAILABLE
     │   └── HubStopping              HUB_STOPPING
     └── StartRefused                 the hub does not start; for the operator, with a hint
 
 A leaf is a cause that a caller can act on; its fields are the facts, ``str()`` its sentence for
-people. No internal detail, path or SQL stands in a ``Refusal``; ``StartRefused`` is for the operator.
+people. No internal detail, path or SQL stands in a ``Refusal``; ``StartRefused`` is for the operator. The
+refusals from LeaseHeld to RevisionConflict are in ``core.lease_errors``.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
 
-from hub.core.clock import rfc3339
-from hub.core.values import HubGeneration, InstanceId, ProjectId, ResourceName, RuntimeId
-from synchub.contract import NANOS_PER_SECOND
+from hub.core.values import HubGeneration, InstanceId, ProjectId, RuntimeId
 
 VIOLATIONS_MAX = 16
 """Most field violations in one refusal; error details travel in metadata of about 8 KiB."""
-
-RETRY_BEHIND_WAITERS_SECONDS: Final = 1.0
-"""When to try again where a resource is free but others wait for it: how long theirs takes, nobody knows."""
 
 
 class Reason(StrEnum):
@@ -61,6 +58,7 @@ class Reason(StrEnum):
     STALE_LEASE = "STALE_LEASE"
     REVISION_CONFLICT = "REVISION_CONFLICT"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
+    RATE_LIMITED = "RATE_LIMITED"
     LIMIT_REACHED = "LIMIT_REACHED"
     STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"
     HUB_STOPPING = "HUB_STOPPING"
@@ -203,187 +201,6 @@ class PositionAhead(Refusal):
 
 
 @dataclass(eq=False)
-class LeaseHeld(Refusal):
-    """Another holds the resource, or others wait for it and nobody may pass them.
-
-    ``holder_name`` is empty and ``expire_nanos`` None where it is free but others wait.
-    """
-
-    reason = Reason.LEASE_HELD
-    resource: ResourceName
-    holder_name: str
-    expire_nanos: int | None
-    now_nanos: int
-
-    def __str__(self) -> str:
-        if self.expire_nanos is None:
-            return f"others wait for resource {self.resource!r}; wait_timeout queues this call behind them"
-        return (
-            f"resource {self.resource!r} is held by {self.holder_name!r} until"
-            f" {rfc3339(self.expire_nanos)} unless it is renewed or released"
-        )
-
-    def metadata(self) -> dict[str, str]:
-        facts: dict[str, str] = {"resource": self.resource}
-        if self.expire_nanos is not None:
-            facts["holderDisplayName"] = self.holder_name
-            facts["expireTime"] = rfc3339(self.expire_nanos)
-        return facts
-
-    def retry_seconds(self) -> float | None:
-        if self.expire_nanos is None:
-            return RETRY_BEHIND_WAITERS_SECONDS
-        return _seconds_until(self.expire_nanos, self.now_nanos)
-
-
-@dataclass(eq=False)
-class ResourceUnderMaintenance(Refusal):
-    """A maintenance lives on the resource."""
-
-    reason = Reason.RESOURCE_UNDER_MAINTENANCE
-    resource: ResourceName
-    holder_name: str
-    expire_nanos: int
-    now_nanos: int
-
-    def __str__(self) -> str:
-        return (
-            f"resource {self.resource!r} is under maintenance by {self.holder_name!r} until"
-            f" {rfc3339(self.expire_nanos)} unless it is renewed or finished"
-        )
-
-    def metadata(self) -> dict[str, str]:
-        return {
-            "resource": self.resource,
-            "holderDisplayName": self.holder_name,
-            "expireTime": rfc3339(self.expire_nanos),
-        }
-
-    def retry_seconds(self) -> float | None:
-        return _seconds_until(self.expire_nanos, self.now_nanos)
-
-
-@dataclass(eq=False)
-class LeaseFenced(Refusal):
-    """The token is from before the resource's last maintenance."""
-
-    reason = Reason.LEASE_FENCED
-    resource: ResourceName
-    fencing_token: int
-    maintenance_token: int
-
-    def __str__(self) -> str:
-        return (
-            f"token {self.fencing_token} of resource {self.resource!r} is fenced: a maintenance with token"
-            f" {self.maintenance_token} came after it; acquire anew"
-        )
-
-    def metadata(self) -> dict[str, str]:
-        return _token_facts(self.resource, self.fencing_token)
-
-
-@dataclass(eq=False)
-class LeaseMissing(Refusal):
-    """Nobody holds the resource: there never was a tenure, it was released, or it was purged.
-
-    ``fencing_token`` is the one that was shown, 0 where none was.
-    """
-
-    reason = Reason.LEASE_MISSING
-    resource: ResourceName
-    fencing_token: int
-
-    def __str__(self) -> str:
-        return f"nobody holds resource {self.resource!r}: it was never leased, or the lease was given back"
-
-    def metadata(self) -> dict[str, str]:
-        return _token_facts(self.resource, self.fencing_token)
-
-
-@dataclass(eq=False)
-class LeaseSuperseded(Refusal):
-    """Another holder, token or nonce came after; ``what`` says what was shown.
-
-    ``fencing_token`` is the one that was shown, 0 where none was.
-    """
-
-    reason = Reason.LEASE_SUPERSEDED
-    resource: ResourceName
-    fencing_token: int
-    what: str = "this credential"
-
-    def __str__(self) -> str:
-        return f"{self.what} of resource {self.resource!r} is superseded; acquire anew, with a new nonce"
-
-    def metadata(self) -> dict[str, str]:
-        return _token_facts(self.resource, self.fencing_token)
-
-
-@dataclass(eq=False)
-class LeaseExpired(Refusal):
-    """The expire time passed; a lost lease never comes back under its old token."""
-
-    reason = Reason.LEASE_EXPIRED
-    resource: ResourceName
-    fencing_token: int
-    expire_nanos: int
-
-    def __str__(self) -> str:
-        return (
-            f"the lease of resource {self.resource!r} expired at {rfc3339(self.expire_nanos)};"
-            " acquire anew, with a new nonce"
-        )
-
-    def metadata(self) -> dict[str, str]:
-        return {
-            **_token_facts(self.resource, self.fencing_token),
-            "expireTime": rfc3339(self.expire_nanos),
-        }
-
-
-@dataclass(eq=False)
-class StaleLease(Refusal):
-    """The credential shown to a stream is not current; ``cause`` is why, a reason or OTHER_RESOURCE."""
-
-    reason = Reason.STALE_LEASE
-    stream: ResourceName
-    fencing_token: int
-    cause: str
-
-    def __str__(self) -> str:
-        return (
-            f"the credential with token {self.fencing_token} is not current for stream {self.stream!r}:"
-            f" {self.cause}; nothing was stored, acquire the lease anew"
-        )
-
-    def metadata(self) -> dict[str, str]:
-        return {**_token_facts(self.stream, self.fencing_token), "streamId": self.stream, "cause": self.cause}
-
-
-@dataclass(eq=False)
-class RevisionConflict(Refusal):
-    """The stream is not where the commit expects it."""
-
-    reason = Reason.REVISION_CONFLICT
-    stream_id: str
-    expected_revision: int
-    actual_revision: int
-
-    def __str__(self) -> str:
-        return (
-            f"stream {self.stream_id!r} is at revision {self.actual_revision}, not at"
-            f" {self.expected_revision}; read on from there and decide anew"
-        )
-
-    def metadata(self) -> dict[str, str]:
-        return {
-            "streamId": self.stream_id,
-            "expectedRevision": str(self.expected_revision),
-            "actualRevision": str(self.actual_revision),
-        }
-
-
-@dataclass(eq=False)
 class IdempotencyConflict(Refusal):
     """An id was used before with something else; ``field`` names where it stands."""
 
@@ -399,18 +216,37 @@ class IdempotencyConflict(Refusal):
 
 
 @dataclass(eq=False)
-class LimitReached(Refusal):
+class BoundReached(Refusal):
     """A bound of the hub is reached; ``limit`` names it."""
 
-    reason = Reason.LIMIT_REACHED
     limit: str
     limit_value: int
 
-    def __str__(self) -> str:
-        return f"the limit {self.limit} of {self.limit_value} is reached"
-
     def metadata(self) -> dict[str, str]:
         return {"limit": self.limit, "limitValue": str(self.limit_value)}
+
+
+@dataclass(eq=False)
+class RateLimited(BoundReached):
+    """More comes than the hub can take now; the same call may be made again."""
+
+    reason = Reason.RATE_LIMITED
+
+    def __str__(self) -> str:
+        return (
+            f"the hub has as much to do as it takes at a time ({self.limit} of {self.limit_value});"
+            " nothing was done, try again in a moment"
+        )
+
+
+@dataclass(eq=False)
+class LimitReached(BoundReached):
+    """What is asked for is more than the hub gives."""
+
+    reason = Reason.LIMIT_REACHED
+
+    def __str__(self) -> str:
+        return f"the limit {self.limit} of {self.limit_value} is reached"
 
 
 @dataclass(eq=False)
@@ -431,14 +267,3 @@ class HubStopping(Refusal):
 
     def __str__(self) -> str:
         return "the hub is stopping; connect again in a moment"
-
-
-def _token_facts(resource: ResourceName, fencing_token: int) -> dict[str, str]:
-    facts = {"resource": str(resource)}
-    if fencing_token:
-        facts["fencingToken"] = str(fencing_token)
-    return facts
-
-
-def _seconds_until(expire_nanos: int, now_nanos: int) -> float:
-    return max(0.0, (expire_nanos - now_nanos) / NANOS_PER_SECOND)

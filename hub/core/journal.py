@@ -9,19 +9,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple, NewType
 
-from hub.core.errors import (
-    IdempotencyConflict,
-    InvalidRequest,
+from hub.core.errors import IdempotencyConflict, InvalidRequest, LimitReached, Violation
+from hub.core.lease import current_tenure, refuse_expired
+from hub.core.lease_errors import (
     LeaseExpired,
     LeaseFenced,
     LeaseMissing,
     LeaseSuperseded,
-    LimitReached,
     RevisionConflict,
     StaleLease,
-    Violation,
 )
-from hub.core.lease import current_tenure, refuse_expired
 from hub.core.tenure import Credential, Resource, Tenure
 from hub.core.values import ResourceName
 from synchub.contract import SEQUENCE_MAX, length_prefixed

@@ -7,13 +7,13 @@ are in ``core.tenure``.
 
 from dataclasses import replace
 
-from hub.core.errors import (
+from hub.core.errors import LimitReached
+from hub.core.lease_errors import (
     LeaseExpired,
     LeaseFenced,
     LeaseHeld,
     LeaseMissing,
     LeaseSuperseded,
-    LimitReached,
     ResourceUnderMaintenance,
 )
 from hub.core.tenure import (

@@ -5,7 +5,6 @@ Pure decisions, like those of ``core.lease``.
 
 from dataclasses import replace
 
-from hub.core.errors import LeaseMissing, LeaseSuperseded
 from hub.core.lease import (
     current_tenure,
     open_tenure,
@@ -13,6 +12,7 @@ from hub.core.lease import (
     refuse_expired,
     refuse_under_maintenance,
 )
+from hub.core.lease_errors import LeaseMissing, LeaseSuperseded
 from hub.core.tenure import Claim, Credential, Granted, Resource, Tenure, TenureEnd, TenureState, with_tenure
 
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 
-from hub.core.errors import LeaseExpired, LeaseFenced, LeaseMissing, LeaseSuperseded, Refusal
+from hub.core.errors import Refusal
+from hub.core.lease_errors import LeaseExpired, LeaseFenced, LeaseMissing, LeaseSuperseded
 from hub.core.limits import Limits
 from hub.core.receipt import Repeat
 from hub.core.tenure import AbortReason, Claim, Credential, Holder, Tenure, TenureState, hash_of_nonce

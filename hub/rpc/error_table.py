@@ -13,14 +13,8 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from hub.core.errors import (
-    InvalidRequest,
-    LeaseHeld,
-    NotFound,
-    Reason,
-    Refusal,
-    ResourceUnderMaintenance,
-)
+from hub.core.errors import InvalidRequest, NotFound, Reason, Refusal
+from hub.core.lease_errors import LeaseHeld, ResourceUnderMaintenance
 from hub.rpc.codec_time import duration_to_proto
 from synchub.channel import ERROR_DOMAIN
 
@@ -40,6 +34,7 @@ STATUS_CODES: Final[Mapping[Reason, grpc.StatusCode]] = {
     Reason.STALE_LEASE: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.REVISION_CONFLICT: grpc.StatusCode.ABORTED,
     Reason.IDEMPOTENCY_CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
+    Reason.RATE_LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.LIMIT_REACHED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.STORAGE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Reason.HUB_STOPPING: grpc.StatusCode.UNAVAILABLE,
@@ -48,6 +43,7 @@ STATUS_CODES: Final[Mapping[Reason, grpc.StatusCode]] = {
 
 RETRY_SECONDS: Final[Mapping[Reason, float]] = {
     Reason.STORAGE_UNAVAILABLE: 1.0,
+    Reason.RATE_LIMITED: 1.0,
     Reason.HUB_STOPPING: 1.0,
 }
 """How long to wait before trying again, where the reason alone says that trying again may help."""

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import grpc.aio
 
-from hub.core.errors import LeaseExpired, LeaseFenced, LeaseMissing, LeaseSuperseded, NotFound
+from hub.core.errors import NotFound
+from hub.core.lease_errors import LeaseExpired, LeaseFenced, LeaseMissing, LeaseSuperseded
 from hub.core.limits import Limits
 from hub.core.selection import LeasePlace
 from hub.core.tenure import hash_of_nonce

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hub.core.errors import InvalidRequest, NotFound, Reason, StaleLease, Violation
+from hub.core.errors import InvalidRequest, NotFound, Reason, Violation
 from hub.core.journal import ProjectionId, StreamId, check_credential, stream_resource
 from hub.core.journal_selection import (
     JournalEvent,
@@ -19,6 +19,7 @@ from hub.core.journal_selection import (
     StreamPage,
     StreamQuery,
 )
+from hub.core.lease_errors import StaleLease
 from hub.core.outbox import OutboxMessage
 from hub.core.resume import check_resume
 from hub.core.selection import PageBounds

@@ -8,9 +8,9 @@ hub time from going back behind an expiry that was told. One event loop uses thi
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
-from hub.core.errors import LeaseHeld, LeaseSuperseded, LimitReached, Refusal, ResourceUnderMaintenance
+from hub.core.errors import LimitReached, Refusal
 from hub.core.lease import (
     decide_abort,
     decide_acquire,
@@ -20,6 +20,7 @@ from hub.core.lease import (
     decide_takeover,
     decide_transfer,
 )
+from hub.core.lease_errors import LeaseHeld, LeaseSuperseded, ResourceUnderMaintenance
 from hub.core.limits import Limits
 from hub.core.maintenance import decide_begin, decide_finish, decide_renew_maintenance
 from hub.core.receipt import LeaseAnswer, Receipt, Repeat, decide_repeat
@@ -31,7 +32,6 @@ from hub.service.writer import AsyncWriter, Lane
 from hub.store.contract import WriteTransaction
 from synchub.contract import NANOS_PER_SECOND
 
-Result = TypeVar("Result")
 Decide = Callable[[Resource, int], Granted]
 """(resource, hub time) → what was granted; raises a Refusal."""
 

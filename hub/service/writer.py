@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar, cast
 import structlog
 
 from hub.core.clock import HubClock
-from hub.core.errors import HubStopping, LimitReached, Refusal, StorageUnavailable
+from hub.core.errors import HubStopping, LimitReached, RateLimited, Refusal, StorageUnavailable
 from hub.core.limits import Limits
 from hub.service.instruments import Instruments
 from hub.store.contract import Changes, WriteSession, WriteTransaction
@@ -253,6 +253,15 @@ class _ByteShares:
                 self.give_back(bytes_count)
             raise
 
+    def take_now(self, bytes_count: int) -> None:
+        """Take a share without waiting for it.
+
+        Raises: RateLimited where there is no room.
+        """
+        if bytes_count and (self._waiting or not self._has_room(bytes_count)):
+            raise RateLimited("writer_queue_bytes_max", self._bytes_max)
+        self.bytes_queued += bytes_count
+
     def give_back(self, bytes_count: int) -> None:
         """Give a share back to those that wait."""
         self.bytes_queued -= bytes_count
@@ -299,9 +308,18 @@ class AsyncWriter:
     async def submit(
         self, command: Command[Result], *, lane: Lane, bytes_count: int
     ) -> asyncio.Future[Result]:
-        """Queue a command, after a wait where too many bytes are queued in its lane; return its future."""
+        """Queue a command, after a wait where too many bytes are queued in its lane; return its future.
+
+        A commit to the journal does not wait for room: its request would wait in memory with it, while a
+        stream that waits is not read.
+
+        Raises: RateLimited for such a one; HubStopping; LimitReached.
+        """
         shares = self._shares[lane]
-        await shares.take(bytes_count)
+        if lane is Lane.JOURNAL:
+            shares.take_now(bytes_count)
+        else:
+            await shares.take(bytes_count)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def deliver(done: Done[Result]) -> None:

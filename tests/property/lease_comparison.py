@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
-from hub.core.errors import LeaseExpired, LeaseHeld, Refusal, ResourceUnderMaintenance
+from hub.core.errors import Refusal
+from hub.core.lease_errors import LeaseExpired, LeaseHeld, ResourceUnderMaintenance
 from hub.core.limits import Limits
 from hub.core.receipt import LeaseAnswer, Repeat
 from hub.core.tenure import Claim, Credential, Holder, Resource, Tenure, hash_of_nonce

@@ -6,7 +6,7 @@ from typing import Final, ParamSpec
 
 import pytest
 
-from hub.core.errors import LeaseHeld, Refusal
+from hub.core.errors import Refusal
 from hub.core.lease import (
     decide_abort,
     decide_acquire,
@@ -16,6 +16,7 @@ from hub.core.lease import (
     decide_takeover,
     decide_transfer,
 )
+from hub.core.lease_errors import LeaseHeld
 from hub.core.maintenance import decide_begin
 from hub.core.tenure import (
     AbortReason,

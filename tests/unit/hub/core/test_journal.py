@@ -5,15 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hub.core.errors import (
-    IdempotencyConflict,
-    InvalidRequest,
-    LimitReached,
-    Refusal,
-    RevisionConflict,
-    StaleLease,
-    Violation,
-)
+from hub.core.errors import IdempotencyConflict, InvalidRequest, LimitReached, Refusal, Violation
 from hub.core.journal import (
     COMMIT_HASH_VERSION,
     OTHER_RESOURCE,
@@ -31,6 +23,7 @@ from hub.core.journal import (
     stream_resource,
 )
 from hub.core.lease import decide_acquire, decide_release, decide_takeover
+from hub.core.lease_errors import RevisionConflict, StaleLease
 from hub.core.maintenance import decide_begin, decide_finish
 from hub.core.tenure import Claim, Credential, Floor, Resource, hash_of_nonce, unused_resource
 from hub.core.values import RuntimeId

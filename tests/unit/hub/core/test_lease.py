@@ -5,14 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hub.core.errors import (
-    LeaseHeld,
-    LeaseMissing,
-    LeaseSuperseded,
-    LimitReached,
-    ResourceUnderMaintenance,
-)
+from hub.core.errors import LimitReached
 from hub.core.lease import decide_expiry, decide_release
+from hub.core.lease_errors import LeaseHeld, LeaseMissing, LeaseSuperseded, ResourceUnderMaintenance
 from hub.core.maintenance import decide_finish
 from hub.core.tenure import AbortReason, Claim, Granted, Holder, Resource, Tenure, hash_of_nonce
 from hub.core.values import HolderId, RuntimeId

@@ -5,15 +5,15 @@ from typing import Final
 
 import pytest
 
-from hub.core.errors import (
+from hub.core.errors import Refusal
+from hub.core.lease import decide_expiry, decide_give_back, decide_release
+from hub.core.lease_errors import (
     LeaseExpired,
     LeaseFenced,
     LeaseMissing,
     LeaseSuperseded,
-    Refusal,
     ResourceUnderMaintenance,
 )
-from hub.core.lease import decide_expiry, decide_give_back, decide_release
 from hub.core.tenure import AbortReason, Granted, Resource, Tenure, TenureEnd, TenureState, hash_of_nonce
 from tests.unit.hub.lease_values import (
     EXPIRE,

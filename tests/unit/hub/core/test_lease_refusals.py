@@ -8,15 +8,15 @@ from typing import Final
 
 import pytest
 
-from hub.core.errors import (
+from hub.core.errors import Refusal
+from hub.core.lease import decide_acquire, decide_check, decide_release
+from hub.core.lease_errors import (
     LeaseExpired,
     LeaseFenced,
     LeaseMissing,
     LeaseSuperseded,
-    Refusal,
     ResourceUnderMaintenance,
 )
-from hub.core.lease import decide_acquire, decide_check, decide_release
 from hub.core.maintenance import decide_finish
 from hub.core.tenure import Credential, Resource, hash_of_nonce
 from tests.unit.hub.lease_values import (

@@ -8,16 +8,15 @@ from typing import Final
 
 import pytest
 
-from hub.core.errors import (
+from hub.core.errors import LimitReached, Refusal
+from hub.core.lease import decide_abort, decide_check, decide_expiry, decide_release, decide_renew
+from hub.core.lease_errors import (
     LeaseExpired,
     LeaseFenced,
     LeaseMissing,
     LeaseSuperseded,
-    LimitReached,
-    Refusal,
     ResourceUnderMaintenance,
 )
-from hub.core.lease import decide_abort, decide_check, decide_expiry, decide_release, decide_renew
 from hub.core.maintenance import decide_finish, decide_renew_maintenance
 from hub.core.tenure import (
     AbortReason,

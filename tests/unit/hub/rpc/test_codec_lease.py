@@ -6,14 +6,8 @@ from typing import Final
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from hub.core.errors import (
-    InvalidRequest,
-    LeaseExpired,
-    LeaseFenced,
-    LeaseMissing,
-    LeaseSuperseded,
-    Violation,
-)
+from hub.core.errors import InvalidRequest, Violation
+from hub.core.lease_errors import LeaseExpired, LeaseFenced, LeaseMissing, LeaseSuperseded
 from hub.core.limits import Limits
 from hub.core.tenure import (
     AbortReason,

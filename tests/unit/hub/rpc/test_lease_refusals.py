@@ -6,14 +6,13 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from hub.core.errors import (
-    IdempotencyConflict,
+from hub.core.errors import IdempotencyConflict, Refusal
+from hub.core.lease_errors import (
     LeaseExpired,
     LeaseFenced,
     LeaseHeld,
     LeaseMissing,
     LeaseSuperseded,
-    Refusal,
     ResourceUnderMaintenance,
 )
 from hub.core.values import ResourceName

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hub.core.errors import HubStopping
+from hub.core.errors import HubStopping, RateLimited
 from hub.core.limits import Limits
 from hub.service.writer import Command, Lane
 from hub.store.store import SqlStore
@@ -123,19 +123,19 @@ async def test_control_never_waits_for_bytes(gate: Gate) -> None:
     assert await control == "granted"
 
 
-async def test_a_commit_of_the_journal_waits_for_room_among_commits_alone(gate: Gate) -> None:
+async def test_a_commit_of_the_journal_needs_room_among_commits_alone(gate: Gate) -> None:
     calls = Calls(gate)
     ingest = [calls.submit(f"ingest {n}", 10) for n in range(3)]
     await settled()
-    commits = [calls.submit(f"commit {n}", 6, lane=Lane.JOURNAL) for n in range(2)]
+    commit = calls.submit("commit", 6, lane=Lane.JOURNAL)
     await settled()
-    assert [each.done() for each in [*ingest, *commits]] == [True, False, False, True, False]
+    assert [each.done() for each in [*ingest, commit]] == [True, False, False, True]
     assert gate.async_writer.bytes_queued == 16
     await calls.step()
-    assert calls.ran[0] == "commit 0"
+    assert calls.ran[0] == "commit"
     for _ in range(3):
         await calls.step()
-    assert (len(calls.ran), gate.async_writer.bytes_queued) == (5, 0)
+    assert (len(calls.ran), gate.async_writer.bytes_queued) == (4, 0)
 
 
 async def test_a_refused_submission_holds_no_bytes(gate: Gate) -> None:
@@ -152,3 +152,20 @@ async def test_a_caller_that_went_away_does_not_disturb_the_delivery(gate: Gate)
     await calls.step()
     await there
     assert (calls.ran, gate.async_writer.bytes_queued) == (["gone", "there"], 0)
+
+
+async def test_a_commit_for_which_there_is_no_room_is_refused_and_not_kept_in_memory(gate: Gate) -> None:
+    calls = Calls(gate)
+    first = calls.submit("first", 8, lane=Lane.JOURNAL)
+    second = calls.submit("second", 3, lane=Lane.JOURNAL)
+    await settled()
+    assert first.done()
+    with pytest.raises(RateLimited, match="writer_queue_bytes_max of 10"):
+        await second
+    assert gate.async_writer.bytes_queued == 8
+    await calls.step()
+    third = calls.submit("third", 3, lane=Lane.JOURNAL)
+    await calls.step()
+    assert (calls.ran, third.done(), gate.async_writer.bytes_queued) == (["first", "third"], True, 0)
+    await first.result()
+    await third.result()

@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hub.core.errors import (
-    IdempotencyConflict,
-    InvalidRequest,
-    Refusal,
-    RevisionConflict,
-    StaleLease,
-)
+from hub.core.errors import IdempotencyConflict, InvalidRequest, Refusal
 from hub.core.journal import Commit, CommitResult, StreamId, stream_resource
+from hub.core.lease_errors import RevisionConflict, StaleLease
 from hub.core.limits import Limits
 from hub.core.tenure import Claim, hash_of_nonce
 from hub.service.journal import Committed

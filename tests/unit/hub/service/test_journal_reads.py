@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hub.core.errors import GenerationChanged, InvalidRequest, NotFound, PositionAhead, StaleLease
+from hub.core.errors import GenerationChanged, InvalidRequest, NotFound, PositionAhead
 from hub.core.journal import ProjectionId, StreamId
 from hub.core.journal_selection import JournalQuery, OutboxFilter, Projection, StreamPage, StreamQuery
+from hub.core.lease_errors import StaleLease
 from hub.core.selection import PageBounds
 from hub.core.tenure import Credential
 from hub.service.journal_reads import JournalPage, StreamsView

@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hub.core.errors import (
-    LeaseHeld,
-    LeaseMissing,
-    LeaseSuperseded,
-    LimitReached,
-    ResourceUnderMaintenance,
-)
+from hub.core.errors import LimitReached
 from hub.core.lease import decide_check
+from hub.core.lease_errors import LeaseHeld, LeaseMissing, LeaseSuperseded, ResourceUnderMaintenance
 from hub.core.limits import Limits
 from hub.core.tenure import Tenure, TenureState
 from tests.unit.hub.lease_calls import (

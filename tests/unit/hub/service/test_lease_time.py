@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from hub.core.errors import LeaseExpired
+from hub.core.lease_errors import LeaseExpired
 from hub.core.tenure import Tenure, TenureEnd, TenureState
 from hub.core.values import ResourceName
 from hub.service.lease_watch import LeaseNews

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.core.errors import (
-    NotFound,
-)
+from hub.core.errors import NotFound
 from hub.core.journal import OutboxId
 from hub.core.limits import Limits
 from hub.core.outbox import OutboxOutcome, OutboxState
