@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from hub.cli.hub_calls import bare_enum_name, channel_to, message_to_json, moment_text, pages_of
-from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
+from hub.cli.options import (
+    DEFAULT_HUB,
+    HubOption,
+    HubProjectOption,
+    JsonOption,
+    ListLimitOption,
+    checked_hub_project,
+)
 from hub.cli.output import print_json, print_table
 from synchub.channel import UNARY_SECONDS_MAX
 from synchub.v1.alert_pb2 import Alert, AlertReason
@@ -31,7 +38,7 @@ ACK_EXAMPLES = """Example:
 def list_alerts(
     *,
     is_all: Annotated[bool, typer.Option("--all", help="Also those that somebody has acknowledged.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
+    limit: ListLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,

@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from hub.cli.hub_calls import channel_to, event_to_json, moment_text, pages_of, shown_body
-from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
+from hub.cli.options import (
+    DEFAULT_HUB,
+    HubOption,
+    HubProjectOption,
+    JsonOption,
+    ShowLimitOption,
+    checked_hub_project,
+    number_option,
+)
 from hub.cli.output import print_json, print_table
 from synchub.channel import UNARY_SECONDS_MAX
 from synchub.v1.sync_event_pb2 import StoredEvent
@@ -23,17 +31,20 @@ EXAMPLES = """Examples:
   synchub events my-project run-42 --hub-project demo --limit 0 --json
 """
 
+_NEWEST_COUNT_MAX: Final = 2**31 - 1
+"""What the field of the request can hold; no run has so many."""
+
 
 def events(
     *,
-    project: Annotated[str, typer.Argument(help="Project of the run.")],
-    run: Annotated[str, typer.Argument(help="The run.")],
-    after: Annotated[int, typer.Option(min=0, help="Only events after this sequence.")] = 0,
-    newest: Annotated[int, typer.Option(min=0, help="Only the newest so many, oldest first.")] = 0,
+    project: Annotated[str, typer.Argument(metavar="PROJECT", help="Project of the run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run.")],
+    after: Annotated[int, number_option("Only events after this sequence.")] = 0,
+    newest: Annotated[int, number_option("Only the newest so many, oldest first.")] = 0,
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="T", help="Only events of this type; may repeat.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Show at most so many; 0 for all.")] = 100,
+    limit: ShowLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,
@@ -45,7 +56,7 @@ def events(
             project_id=project,
             run_id=run,
             after_sequence=after,
-            newest_count=newest,
+            newest_count=min(newest, _NEWEST_COUNT_MAX),
             event_types=types or [],
         )
         found = _events(SyncServiceStub(channel), request, limit=limit)

@@ -17,7 +17,16 @@ from hub.cli.hub_calls import (
     pages_of,
     shown_body,
 )
-from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
+from hub.cli.options import (
+    DEFAULT_HUB,
+    HubOption,
+    HubProjectOption,
+    JsonOption,
+    ListLimitOption,
+    ShowLimitOption,
+    checked_hub_project,
+    number_option,
+)
 from hub.cli.output import EXIT_USAGE, CommandFailed, print_json, print_table, printable
 from synchub.channel import UNARY_SECONDS_MAX
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
@@ -71,7 +80,7 @@ def streams(
     event_type: Annotated[
         str, typer.Option("--type", metavar="T", help="Only streams with an event of this type.")
     ] = "",
-    limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
+    limit: ListLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,
@@ -104,12 +113,12 @@ def streams(
 def read(
     *,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="Id as `journal streams` shows it.")],
-    after: Annotated[int, typer.Option(min=0, metavar="N", help="Only events after this revision.")] = 0,
+    after: Annotated[int, number_option("Only events after this revision.")] = 0,
     through: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Only events up to this revision. Default: the revision now."),
+        number_option("Only events up to this revision. Default: the revision now."),
     ] = 0,
-    limit: Annotated[int, typer.Option(min=0, help="Show at most so many; 0 for all.")] = 100,
+    limit: ShowLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,
@@ -145,12 +154,7 @@ def tail(
     ] = False,
     after: Annotated[
         int | None,
-        typer.Option(
-            "--after",
-            min=0,
-            metavar="N",
-            help="First what is stored after this position, as --json shows it.",
-        ),
+        number_option("First what is stored after this position, as --json shows it."),
     ] = None,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",

@@ -24,8 +24,10 @@ from hub.cli.options import (
     HubOption,
     HubProjectOption,
     JsonOption,
+    ListLimitOption,
     ResourceArgument,
     checked_hub_project,
+    number_option,
 )
 from hub.cli.output import print_facts, print_json, print_table, printable
 from hub.cli.spans import span_text
@@ -71,7 +73,7 @@ def list_leases(
     is_all: Annotated[
         bool, typer.Option("--all", help="Also the last tenures of resources that nobody holds now.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
+    limit: ListLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,
@@ -121,7 +123,7 @@ def abort(
     resource: ResourceArgument,
     token: Annotated[
         int,
-        typer.Option("--token", metavar="N", min=0, help="Only this tenure. Default: the one that lives."),
+        number_option("Only this tenure. Default: the one that lives."),
     ] = 0,
     reason: Annotated[
         str,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
+from typer.models import OptionInfo
 
 from hub.cli.output import EXIT_USAGE, CommandFailed
 from hub.config import DEFAULT_LISTEN, ENVIRONMENT_PREFIX
@@ -12,6 +13,23 @@ from synchub.contract import identifier_fault
 
 HUB_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}HUB"
 HUB_PROJECT_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}HUB_PROJECT"
+
+_NUMBER_MAX: Final = 2**63 - 1
+"""The largest number that the contract knows."""
+
+
+def _checked_number(number: int | None) -> int | None:
+    # As a bound of the option it would stand in every help.
+    if number is not None and number > _NUMBER_MAX:
+        raise typer.BadParameter(f"{number} is larger than {_NUMBER_MAX}")
+    return number
+
+
+def number_option(help_text: str, *names: str) -> OptionInfo:
+    """Return an option that takes a number of the contract, 0 or more."""
+    option: OptionInfo = typer.Option(*names, min=0, metavar="N", callback=_checked_number, help=help_text)
+    return option
+
 
 HubOption = Annotated[
     str,
@@ -29,6 +47,8 @@ HubProjectOption = Annotated[
 ResourceArgument = Annotated[
     str, typer.Argument(metavar="RESOURCE", help="What is leased: a name within the hub project.")
 ]
+ListLimitOption = Annotated[int, number_option("List at most so many; 0 for all.")]
+ShowLimitOption = Annotated[int, number_option("Show at most so many; 0 for all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, for programs.")]
 
 DEFAULT_HUB: Final = DEFAULT_LISTEN

@@ -14,7 +14,14 @@ from hub.cli.hub_calls import (
     pages_of,
     shown_body,
 )
-from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
+from hub.cli.options import (
+    DEFAULT_HUB,
+    HubOption,
+    HubProjectOption,
+    JsonOption,
+    ListLimitOption,
+    checked_hub_project,
+)
 from hub.cli.output import print_json, print_table, printable
 from synchub.channel import UNARY_SECONDS_MAX
 from synchub.v1.journal_service_pb2 import (
@@ -65,7 +72,7 @@ def list_messages(
             help="Only these: pending, claimed, dead or delivered. Default: all but delivered.",
         ),
     ] = "",
-    limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
+    limit: ListLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,

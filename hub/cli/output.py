@@ -24,6 +24,8 @@ EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 """Ended by Ctrl-C."""
 
+_WIDTH_MAX: Final = 10_000
+
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 """What can be printed as JSON."""
 
@@ -57,6 +59,11 @@ def failures_told(addresses: Sequence[HubAddress] = ()) -> Iterator[None]:
         fail(error.sentence, hint=error.hint)
     except CommandFailed as error:
         fail(str(error), hint=error.hint, exit_code=error.exit_code)
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
+        # A word of the command line whose bytes are no text.
+        fail(f"{error.object!r} is not UTF-8", exit_code=EXIT_USAGE)
     except BrokenPipeError:
         # Whoever read our output has gone; the interpreter must not try to flush to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -92,7 +99,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(escape(printable(cell)) for cell in row))
-    console = Console()
+    console = _console()
     if table.row_count == 0:
         console.print(empty, highlight=False)
     else:
@@ -106,7 +113,13 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(name, escape(printable(value)))
-    Console().print(table)
+    _console().print(table)
+
+
+def _console() -> Console:
+    """Return standard output; where it is no terminal nothing is folded, so that a row is one line."""
+    is_folded = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console() if is_folded else Console(width=_WIDTH_MAX)
 
 
 def printable(text: str) -> str:

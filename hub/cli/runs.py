@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from hub.cli.hub_calls import channel_to, message_to_json, moment_text, pages_of
-from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
+from hub.cli.options import (
+    DEFAULT_HUB,
+    HubOption,
+    HubProjectOption,
+    JsonOption,
+    ListLimitOption,
+    checked_hub_project,
+)
 from hub.cli.output import print_facts, print_json, print_table
 from synchub.channel import UNARY_SECONDS_MAX
 from synchub.v1.sync_event_pb2 import Run
@@ -34,7 +41,7 @@ def runs(
         bool | None,
         typer.Option("--complete/--incomplete", help="Only runs whose final event has come, or the others."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
+    limit: ListLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,

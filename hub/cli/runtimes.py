@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from hub.cli.hub_calls import bare_enum_name, channel_to, enum_number, message_to_json, moment_text, pages_of
-from hub.cli.options import DEFAULT_HUB, HubOption, HubProjectOption, JsonOption, checked_hub_project
+from hub.cli.options import (
+    DEFAULT_HUB,
+    HubOption,
+    HubProjectOption,
+    JsonOption,
+    ListLimitOption,
+    checked_hub_project,
+)
 from hub.cli.output import print_json, print_table
 from synchub.v1.presence_service_pb2 import ListRuntimesRequest, Runtime, RuntimeState
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
@@ -25,7 +32,7 @@ def runtimes(
         list[str] | None,
         typer.Option("--state", metavar="S", help="Only these: online, offline, lost; may repeat."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="List at most so many; 0 for all.")] = 100,
+    limit: ListLimitOption = 100,
     hub: HubOption = DEFAULT_HUB,
     hub_project: HubProjectOption = "",
     is_json: JsonOption = False,

@@ -124,6 +124,8 @@ def test_runtimes_and_the_hub_itself_are_told(hub: HubProcess) -> None:
         (["tail", "--hub", "127.0.0.1:1"], 1, "no hub can be reached at 127.0.0.1:1"),
         (["runs", "--hub", "nonsense"], 2, "has no host or no port"),
         (["runs", "--hub-project", ""], 2, "no hub project is given"),
+        (["runs", "--limit", "9223372036854775808"], 2, "is larger than 9223372036854775807"),
+        (["events", "project", "\udcff"], 2, "'\\udcff' is not UTF-8"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_never_a_traceback(

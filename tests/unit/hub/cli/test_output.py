@@ -40,6 +40,7 @@ def ended(error: BaseException) -> int:
         (AddressError("the address is wrong"), 2, "synchub: the address is wrong\n"),
         (CommandFailed("there is no run"), 1, "synchub: there is no run\n"),
         (CommandFailed("no", hint="Say yes.", exit_code=2), 2, "synchub: no\n  Say yes.\n"),
+        (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no"), 2, "synchub: '\\udcff' is not UTF-8\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
@@ -83,6 +84,14 @@ def test_a_table_shows_cells_as_they_are_and_steers_no_terminal(capsys: pytest.C
     out = capsys.readouterr().out
     assert "[bold]x[/bold]" in out
     assert "\\x1b[31mred\\n" in out
+
+
+def test_a_row_is_one_line_where_a_program_reads_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_table(["id", "state"], [["x" * 300, "LIVE"]], empty="nothing")
+    assert capsys.readouterr().out.splitlines()[1].split() == ["x" * 300, "LIVE"]
 
 
 def test_an_empty_table_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
