@@ -82,6 +82,11 @@ def _sink(output: Path | None) -> Iterator[BinaryIO]:
         return
     part = output.with_name(f"{output.name}.part")
     try:
+        if output.exists() and not output.is_file():
+            # A pipe or a device is written to; a file in its place would be another thing.
+            with output.open("wb") as file:
+                yield file
+            return
         with part.open("wb") as file:
             yield file
             file.flush()

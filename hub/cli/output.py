@@ -1,6 +1,7 @@
 """How commands speak: tables for people, JSON lines for programs, one sentence where something failed."""
 
 import asyncio
+import errno
 import json
 import os
 import sys
@@ -65,11 +66,20 @@ def failures_told(addresses: Sequence[HubAddress] = ()) -> Iterator[None]:
         # A word of the command line whose bytes are no text.
         fail(f"{error.object!r} is not UTF-8", exit_code=EXIT_USAGE)
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not try to flush to it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         sys.exit(EXIT_FAILED)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        _give_up_output()
+        fail(f"cannot write the output: {error.strerror}")
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _give_up_output() -> None:
+    """Send standard output nowhere: whoever took it takes no more, and the interpreter flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(sentence: str, *, hint: str = "", exit_code: int = EXIT_FAILED) -> NoReturn:

@@ -1,6 +1,7 @@
 """The commands of ``synchub`` that ask a hub, as shipped: real processes on loopback."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +14,14 @@ import pytest
 from synchub.v1.sync_event_pb2 import SyncEvent
 from synchub.v1.sync_service_pb2 import PushEventsRequest
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
-from tests.integration.hub_process import HUB_PROJECT, SECONDS_MAX, SYNCHUB, HubProcess, synchub
+from tests.integration.hub_process import (
+    HUB_PROJECT,
+    SECONDS_MAX,
+    SYNCHUB,
+    HubProcess,
+    environment_for,
+    synchub,
+)
 
 PAYLOADS: Final = [b"first line\r", b"", b"\xff\x00 no text", "é \x1b[31m".encode()]
 
@@ -79,6 +87,34 @@ def test_an_export_is_a_line_of_json_an_event(hub: HubProcess) -> None:
     assert [(each["run_id"], each["sequence"]) for each in lines if each["run_id"] == "run"] == [
         ("run", n) for n in range(1, 5)
     ]
+
+
+def test_an_export_to_a_pipe_is_written_to_it_and_leaves_it_a_pipe(hub: HubProcess, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        told = synchub(hub.address, "export", "-o", str(pipe))
+        assert told.code == 0, told.error
+        assert reader.stdout is not None
+        assert reader.stdout.read() == synchub(hub.address, "export").out
+    assert pipe.is_fifo()
+
+
+def test_output_that_cannot_be_written_is_a_sentence(hub: HubProcess) -> None:
+    with Path("/dev/full").open("wb") as full:
+        told = subprocess.run(
+            [SYNCHUB, "runs"],
+            env=environment_for(hub.address),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert (told.returncode, told.stderr) == (
+        1,
+        "synchub: cannot write the output: No space left on device\n",
+    )
 
 
 def test_an_export_that_fails_leaves_no_file(hub: HubProcess, tmp_path: Path) -> None:
