@@ -135,11 +135,26 @@ def renew(
         request = RenewMaintenanceRequest(
             hub_project=tenant, credential=_kept_credential(path, resource), ttl=span
         )
-        renewed = LeaseServiceStub(channel).RenewMaintenance(request, timeout=UNARY_SECONDS_MAX)
+        renewed = _renew(LeaseServiceStub(channel), request, resource=resource)
         if is_json:
             print_json({"resource": resource, **message_to_json(renewed)})
         else:
             _print_until(resource, f"epoch {renewed.epoch}", answer=renewed)
+
+
+def _renew(
+    stub: LeaseServiceStub, request: RenewMaintenanceRequest, *, resource: str
+) -> RenewMaintenanceResponse:
+    """Renew a maintenance. Raises: CommandFailed where it has ended by itself."""
+    try:
+        return stub.RenewMaintenance(request, timeout=UNARY_SECONDS_MAX)
+    except grpc.RpcError as error:
+        if refusal_from_error(error).reason != "LEASE_EXPIRED":
+            raise
+        sentence = printable(f"the maintenance of {resource} has ended by itself: it was not renewed in time")
+        raise CommandFailed(
+            sentence, hint="Others may have used the resource since; `begin` takes it again."
+        ) from error
 
 
 @app.command("finish", epilog=FINISH_EXAMPLES)

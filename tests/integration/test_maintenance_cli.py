@@ -108,7 +108,9 @@ def test_renew_moves_the_end(operator: Operator) -> None:
 def test_one_that_ended_by_itself_is_begun_anew_with_the_next_token(operator: Operator) -> None:
     (first,) = operator.types("begin", "--ttl", "1s", "--json").json_lines()
     operator.resource.wait_until_free()
-    assert operator.types("renew").code == 1
+    late = operator.types("renew")
+    assert (late.code, late.out) == (1, "")
+    assert "has ended by itself" in late.error
     (second,) = operator.types("begin", "--json").json_lines()
     assert (first["epoch"], second["epoch"]) == (1, 2)
     assert operator.types("finish").code == 0
