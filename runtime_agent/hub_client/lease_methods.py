@@ -76,7 +76,8 @@ class LeaseMethods(BlockingClientBase):
           their own, and a program that was started anew gets its lease back at once by a fixed one.
         - ``ttl_seconds``: how long a renewal lasts, and others wait after this program died; 1 s to 1 h.
         - ``labels``: facts for people, at most 16 pairs.
-        - ``wait_seconds``: how long to queue where another holds it, at most 10 minutes.
+        - ``wait_seconds``: how long to queue where another holds it, at most 10 minutes. A maintenance is
+          not waited for: ``ResourceUnderMaintenance`` is raised at once.
         - ``margin_seconds``: how long before the hub's expire time this side stops.
         - ``on_lost``: called once for each loss, on the thread that renews.
 
