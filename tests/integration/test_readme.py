@@ -113,9 +113,9 @@ def test_the_agent_section_works_as_written(address: str, tmp_path: Path) -> Non
             " --hub-project home", f" --hub {address} --hub-project home"
         )
         # A tail ends only by Ctrl-C; and what it shows is in the export as well.
-        lines = [line for line in script.splitlines() if "synchub tail" not in line]
-        local = [line for line in lines if "runtime-agent" in line]
-        asks = [line for line in lines if "synchub" in line]
+        lines = [line for line in script.splitlines() if "bin/synchub tail" not in line]
+        local = [line for line in lines if "bin/runtime-agent" in line]
+        asks = [line for line in lines if "bin/synchub" in line]
         wait = f"until {asks[-1]} | grep -q tested; do sleep 0.1; done"
         told = run_shell("\n".join([f"cd {tmp_path}", *local, wait, *asks]))
         agent.terminate()
