@@ -29,6 +29,8 @@ from tests.robustness.lease_history import Arguments, Operation, Recorder, clien
 from tests.robustness.lease_load import SECOND, Handed, LeaseClient, Surroundings
 
 CLIENTS: Final = 6
+BUSY_MILLISECONDS: Final = 10_000
+"""The hub writes by itself now and then, and holds the file for that long at most."""
 LOAD_SECONDS: Final = 0.3
 """Besides the time that the script takes."""
 STEP_AFTER_READS: Final = 200
@@ -173,6 +175,7 @@ def verdict_on_a_hub(folder: Path, *, rng: random.Random, is_guarded: bool = Tru
     with HubInThread(settings) as hub:
         if not is_guarded:
             with closing(apsw.Connection(str(settings.database))) as connection:
+                connection.set_busy_timeout(BUSY_MILLISECONDS)
                 connection.execute("DROP TRIGGER token_only_rises")
         ending = threading.Event()
         names = [f"client-{number}" for number in range(CLIENTS)]
