@@ -15,14 +15,14 @@ TABLE_COLUMNS: Final = (
 
 
 def table_row(lease: Lease, *, hub_now: Timestamp) -> list[str]:
-    """Return the cells of a lease under ``TABLE_COLUMNS``."""
+    """Return the cells of a lease under ``TABLE_COLUMNS``: of a holder with a name, only the name."""
     is_running = lease.state in (LeaseState.LEASE_STATE_LIVE, LeaseState.LEASE_STATE_UNCLAIMED)
     return [
         lease.resource,
         state_text(lease),
         str(lease.fencing_token),
         str(lease.epoch),
-        holder_text(lease),
+        lease.holder_display_name or lease.holder_id,
         lease.runtime_id,
         f"in {span_text(seconds_between(hub_now, lease.expire_time))}" if is_running else "",
         abort_text(lease),

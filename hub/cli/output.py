@@ -99,6 +99,10 @@ def print_json(value: Json) -> None:
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), flush=True)
 
 
+_WHOLE_COLUMNS: Final = frozenset(("STATE", "TOKEN", "EXPIRES"))
+"""Columns of short words that nobody can read in pieces; longer ones make room for them."""
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
     """Print rows for people; ``empty`` is the sentence where there are none.
 
@@ -106,7 +110,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty:
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in _WHOLE_COLUMNS)
     for row in rows:
         table.add_row(*(escape(printable(cell)) for cell in row))
     console = _console()

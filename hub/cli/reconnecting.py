@@ -22,10 +22,14 @@ class Reconnecting:
         """Nothing was answered yet by the hubs that ``--hub`` names."""
         self._addresses = hub_addresses(hub)
         self._was_answered = False
+        self._is_away = False
         self._retry_seconds = RETRY_SECONDS_FIRST
 
     def answered(self) -> None:
-        """The hub answered: the next wait is a short one."""
+        """The hub answered: the next wait is a short one. Who was told that it is away is told this too."""
+        if self._is_away:
+            print("synchub: the hub answers again", file=sys.stderr)
+            self._is_away = False
         self._was_answered = True
         self._retry_seconds = RETRY_SECONDS_FIRST
 
@@ -40,5 +44,6 @@ class Reconnecting:
             f"synchub: {explain(refusal, self._addresses)}; trying again in {self._retry_seconds:.1f} s",
             file=sys.stderr,
         )
+        self._is_away = True
         time.sleep(self._retry_seconds)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)

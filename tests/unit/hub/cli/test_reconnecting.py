@@ -32,6 +32,9 @@ def test_what_passes_by_itself_is_waited_out(
     waits.answered()
     waits.wait_after(Refusal(code, "not now", reason))
     assert "trying again in" in capsys.readouterr().err
+    waits.answered()
+    waits.answered()
+    assert capsys.readouterr().err == "synchub: the hub answers again\n"
 
 
 def test_a_hub_that_never_answered_is_a_mistake_in_the_command() -> None:
