@@ -1,5 +1,6 @@
 """Makes the leases of one client: its connection, its tenant, and who it is where nothing else is said."""
 
+import math
 import os
 import socket
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from runtime_agent.hub_client.lease_values import LeaseWish
 from runtime_agent.hub_client.process_lease import ProcessCore
 from runtime_agent.hub_client.turn_lease import TurnCore
 from synchub.channel import HubAddress
-from synchub.contract import identifier_fault
+from synchub.contract import attributes_fault, identifier_fault
 
 _NAMELESS_HOST = "localhost"
 
@@ -49,11 +50,12 @@ class LeaseMaker:
         ttl_seconds: float,
         labels: Mapping[str, str] | None = None,
     ) -> LeaseWish:
-        """Return who wants a resource, completed where nothing is said."""
+        """Return who wants a resource, completed where nothing is said. Raises: UsageError."""
+        _refuse_ttl(ttl_seconds)
         if not holder_id and not holder_display_name:
             # A random id says nothing to whoever is told that it holds the resource.
             holder_display_name = self._process_name
-        return LeaseWish(
+        wish = LeaseWish(
             resource=resource,
             runtime_id=runtime_id or self.runtime_id,
             holder_id=holder_id or self.instance_id,
@@ -61,6 +63,8 @@ class LeaseMaker:
             ttl_seconds=ttl_seconds,
             labels=dict(labels or {}),
         )
+        _refuse_names(wish)
+        return wish
 
     def lease(self, wish: LeaseWish, *, wait_seconds: float, margin_seconds: float) -> LeaseCore:
         """Return a lease to acquire. Raises: UsageError."""
@@ -102,6 +106,24 @@ class LeaseMaker:
         return ProcessCore(
             self._place, wish, role=role, wait_seconds=wait_seconds, margin_seconds=margin_seconds
         )
+
+
+def _refuse_ttl(ttl_seconds: float) -> None:
+    if not 0 < ttl_seconds < math.inf:
+        raise UsageError(f"a TTL of {ttl_seconds:g} s is no number of seconds above 0")
+
+
+def _refuse_names(wish: LeaseWish) -> None:
+    """Refuse what no hub takes, before anything is sent."""
+    names = {"resource": wish.resource, "runtime_id": wish.runtime_id, "holder_id": wish.holder_id}
+    for field, name in names.items():
+        # Turns and processes name their resources later.
+        fault = identifier_fault(name) if name else None
+        if fault is not None:
+            raise UsageError(f"{field} {fault}")
+    fault = attributes_fault(wish.labels)
+    if fault is not None:
+        raise UsageError(f"labels {fault}")
 
 
 def _refuse_wait(wait_seconds: float) -> None:

@@ -182,3 +182,18 @@ def test_names_of_turns_and_processes_are_no_names_for_a_lease(hub: HubClient) -
 def test_a_wait_that_no_hub_takes_is_refused_here(hub: HubClient, wait_seconds: float) -> None:
     with pytest.raises(UsageError, match="between 0 and 600"):
         hub.lease("r", wait_seconds=wait_seconds)
+
+
+@pytest.mark.parametrize("ttl_seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_ttl_that_is_no_time_is_refused_here(hub: HubClient, ttl_seconds: float) -> None:
+    with pytest.raises(UsageError, match="no number of seconds above 0"):
+        hub.lease("r", ttl_seconds=ttl_seconds)
+
+
+def test_names_and_labels_that_no_hub_takes_are_refused_here(hub: HubClient) -> None:
+    with pytest.raises(UsageError, match="resource has a lone surrogate"):
+        hub.lease("a\udcff")
+    with pytest.raises(UsageError, match="holder_id has the control code point"):
+        hub.lease("r", holder_id="a\n")
+    with pytest.raises(UsageError, match="labels has 17 pairs"):
+        hub.lease("r", labels={str(number): "" for number in range(17)})
