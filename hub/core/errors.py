@@ -128,7 +128,7 @@ class NotFound(Refusal):
     ids: dict[str, str]
 
     def __str__(self) -> str:
-        named = ", ".join(f"{key} {value!r}" for key, value in self.ids.items())
+        named = ", ".join(f"{_words(key)} {value!r}" for key, value in self.ids.items())
         return f"there is no {self.what} with {named}"
 
     def metadata(self) -> dict[str, str]:
@@ -267,3 +267,8 @@ class HubStopping(Refusal):
 
     def __str__(self) -> str:
         return "the hub is stopping; connect again in a moment"
+
+
+def _words(key: str) -> str:
+    """Return a lowerCamelCase key as people write it: "run id" for "runId"."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key)

@@ -119,7 +119,7 @@ def test_output_that_cannot_be_written_is_a_sentence(hub: HubProcess) -> None:
 
 def test_an_export_that_fails_leaves_no_file(hub: HubProcess, tmp_path: Path) -> None:
     told = synchub(hub.address, "export", "nowhere", "--output", str(tmp_path / "file"))
-    assert (told.code, told.error) == (1, "synchub: there is no project with projectId 'nowhere'\n")
+    assert (told.code, told.error) == (1, "synchub: there is no project with project id 'nowhere'\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,7 +153,7 @@ def test_runtimes_and_the_hub_itself_are_told(hub: HubProcess) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["runs", "project", "none"], 1, "there is no run with projectId 'project', runId 'none'"),
+        (["runs", "project", "none"], 1, "there is no run with project id 'project', run id 'none'"),
         (["events", "project"], 2, "Missing argument"),
         (["runtimes", "--state", "odd"], 2, "--state 'odd' is not one of online, offline, lost"),
         (["runs", "--hub", "127.0.0.1:1"], 1, "no hub can be reached at 127.0.0.1:1"),

@@ -277,7 +277,7 @@ def test_a_message_that_is_not_dead_stays_as_it_is(lease_hub: HubProcess, stream
         (["journal", "tail", "--hub", "127.0.0.1:1"], 1, "no hub can be reached at 127.0.0.1:1"),
         (["outbox", "list", "--state", "odd"], 2, "'odd' is not one of pending, claimed, dead, delivered"),
         (["outbox", "release"], 2, "Missing argument"),
-        (["outbox", "release", "nobodys"], 1, "there is no outbox message with outboxId 'nobodys'"),
+        (["outbox", "release", "nobodys"], 1, "there is no outbox message with outbox id 'nobodys'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_never_a_traceback(
