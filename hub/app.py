@@ -345,7 +345,7 @@ class _Hub:
         if endpoint is None:
             return None, None
         probes = Probes(
-            run_through_writer=lambda: self._async_writer.call(lambda _transaction, _now_nanos: None),
+            run_through_writer=self._async_writer.settle,
             is_stopping=lambda: self._is_stopping,
             dead_part=lambda: self._dead_part,
             hub_time_ahead_seconds=self._time_ahead_seconds,

@@ -20,6 +20,7 @@ from hub.core.values import (
     RunId,
     RuntimeId,
 )
+from hub.rpc.codec_time import timestamp_fault
 from hub.rpc.requests import RequestCheck
 from hub.service.ingest import PushOutcome
 from hub.service.reconcile import ReconcileRequest
@@ -117,7 +118,9 @@ def _events_from_proto(
             nanos = event_time.nanos
             event_time_nanos = event_time.seconds * NANOS_PER_SECOND + nanos
             if not (0 <= nanos < NANOS_PER_SECOND and time_min <= event_time_nanos <= time_max):
-                check.add(f"events[{index}].event_time", _time_fault(nanos))
+                fault = timestamp_fault(event_time)
+                assert fault is not None, event_time
+                check.add(f"events[{index}].event_time", fault)
                 event_time_nanos = None
         attributes: Mapping[str, str] = event.attributes
         attributes_text = None
@@ -151,13 +154,6 @@ def _events_from_proto(
         append(new_tuple(EventContent, content))
     check.refuse_violations({"projectId": request.project_id, "runId": request.run_id})
     return events, wrong_hashes
-
-
-def _time_fault(nanos: int) -> str:
-    """Say what is wrong with a time that is refused."""
-    if not 0 <= nanos < NANOS_PER_SECOND:
-        return f"has {nanos} nanos; 0 to 999,999,999 are allowed"
-    return "is not within 2^63 nanoseconds of 1970"
 
 
 def _check_dropped(event: SyncEvent, index: int, *, check: RequestCheck) -> None:

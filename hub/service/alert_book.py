@@ -44,7 +44,7 @@ class AlertBook:
         """
         if self.has_pending:
             self._is_flush_wanted = True
-            await writer.call(lambda _transaction, _now: None)
+            await writer.settle()
 
     def before_commit(self, transaction: WriteTransaction, now_nanos: int) -> None:
         """Write what is due: what is new, and what was last written long enough ago."""

@@ -111,7 +111,7 @@ class JournalReads:
 
         view = await self._readers.call(read)
         if any(_is_expiry_told(stream, now_nanos) for stream in view.streams):
-            await self._writer.call(_write_nothing)
+            await self._writer.settle()
             # A renewal that came in time may have been under way: it is committed now, and none comes later.
             view = await self._readers.call(read)
         return view
@@ -236,7 +236,3 @@ def _beyond_stream(field: str, stream_id: StreamId, *, revision: int) -> Invalid
 def _is_expiry_told(stream: JournalStream, now_nanos: int) -> bool:
     """Whether it is told that no lease lives because of an expiry that nobody noted."""
     return stream.lease_expire_nanos is not None and not stream.is_leased(now_nanos)
-
-
-def _write_nothing(_transaction: WriteTransaction, _now_nanos: int) -> None:
-    """Change nothing: the commit writes the floor of hub time."""

@@ -12,7 +12,7 @@ from hub.core.values import Caller, HubProject, ResourceName
 from hub.service.lease_queue import LeaseQueues
 from hub.service.readers import Readers
 from hub.service.writer import AsyncWriter
-from hub.store.contract import ReadTransaction, WriteTransaction
+from hub.store.contract import ReadTransaction
 
 _LONG_AGO_NANOS: Final = 0
 """Every tenure whose end was not noted was live then, going by its expire time alone."""
@@ -63,7 +63,7 @@ class ToldExpiries:
         Raises: what the writer raises.
         """
         if any(tenure is not None and _is_expiry_unnoted(tenure, now_nanos) for tenure in tenures):
-            await self._writer.call(_write_nothing)
+            await self._writer.settle()
             return True
         return False
 
@@ -158,7 +158,3 @@ class LeaseReads:
 
 def _is_expiry_unnoted(tenure: Tenure, now_nanos: int) -> bool:
     return tenure.end is None and now_nanos >= tenure.expire_nanos
-
-
-def _write_nothing(_transaction: WriteTransaction, _now_nanos: int) -> None:
-    """Change nothing: the commit writes the floor of hub time."""

@@ -305,6 +305,13 @@ class AsyncWriter:
         """
         return await (await self.submit(command, lane=lane, bytes_count=bytes_count))
 
+    async def settle(self) -> None:
+        """Commit a group without a command of one's own: what the hook has to write, and hub time up to now.
+
+        Raises: StorageUnavailable; HubStopping; LimitReached.
+        """
+        await self.call(lambda _transaction, _now_nanos: None)
+
     async def submit(
         self, command: Command[Result], *, lane: Lane, bytes_count: int
     ) -> asyncio.Future[Result]:
