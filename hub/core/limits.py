@@ -90,7 +90,8 @@ class Limits:
     """How often a recurring alert is written, at most."""
 
     writer_queue_bytes_max: int = 64 * 1024 * 1024
-    """Commands waiting for the writer, ingest and commits each; when reached, streams are not read."""
+    """Commands waiting for the writer, ingest and commits each; when reached, streams are not read and
+    commits are refused."""
     group_commands_max: int = 1_024
     group_bytes_max: int = 8 * 1024 * 1024
     """A group commit holds at most so much, so that a lease waits for one group at most."""
