@@ -26,19 +26,51 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csynchub/v1/hub_service.proto\x12\nsynchub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n\x11GetHubInfoRequest\"\xf5\x08\n\tHubLimits\x12\x1c\n\x14identifier_bytes_max\x18\x01 \x01(\x05\x12\x1c\n\x14\x65vent_type_bytes_max\x18\x02 \x01(\x05\x12\x19\n\x11payload_bytes_max\x18\x03 \x01(\x03\x12\x1b\n\x13\x61ttribute_count_max\x18\x04 \x01(\x05\x12\x1f\n\x17\x61ttribute_key_bytes_max\x18\x05 \x01(\x05\x12\x1c\n\x14\x61ttributes_bytes_max\x18\x06 \x01(\x05\x12\x18\n\x10\x62\x61tch_events_max\x18\x07 \x01(\x05\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x08 \x01(\x03\x12\x19\n\x11message_bytes_max\x18\t \x01(\x03\x12\x1a\n\x12reconcile_runs_max\x18\n \x01(\x05\x12\x17\n\x0f\x61\x63tive_runs_max\x18\x0b \x01(\x05\x12\x35\n\x12heartbeat_interval\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cpresence_ttl\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rlease_ttl_min\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rlease_ttl_max\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11lease_ttl_default\x18\x10 \x01(\x0b\x32\x19.google.protobuf.Duration\x12:\n\x17maintenance_ttl_default\x18\x11 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0elease_wait_max\x18\x12 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11lease_waiters_max\x18\x13 \x01(\x05\x12\x1a\n\x12lease_renewals_max\x18\x14 \x01(\x05\x12\x19\n\x11\x63ommit_events_max\x18\x15 \x01(\x05\x12\"\n\x1a\x63ommit_outbox_messages_max\x18\x16 \x01(\x05\x12\x1e\n\x16\x63ommit_projections_max\x18\x17 \x01(\x05\x12\x18\n\x10\x63ommit_bytes_max\x18\x18 \x01(\x03\x12 \n\x18journal_page_entries_max\x18\x19 \x01(\x05\x12!\n\x19outbox_claim_messages_max\x18\x1a \x01(\x05\x12<\n\x19outbox_visibility_default\x18\x1b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x38\n\x15outbox_visibility_max\x18\x1c \x01(\x0b\x32\x19.google.protobuf.Duration\x12:\n\x17outbox_return_delay_max\x18\x1d \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10outbox_tries_max\x18\x1e \x01(\x05\"\xb4\x01\n\x12GetHubInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0ehub_generation\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12%\n\x06limits\x18\x04 \x01(\x0b\x32\x15.synchub.v1.HubLimits\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\x12,\n\x08hub_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2Y\n\nHubService\x12K\n\nGetHubInfo\x12\x1d.synchub.v1.GetHubInfoRequest\x1a\x1e.synchub.v1.GetHubInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1csynchub/v1/hub_service.proto\x12\nsynchub.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x02\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x13\n\x0bhub_project\x18\x02 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12\x1e\n\x04role\x18\x04 \x01(\x0e\x32\x10.synchub.v1.Role\x12\x12\n\nruntime_id\x18\x05 \x01(\t\x12\x1b\n\x13project_id_prefixes\x18\x06 \x03(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xb8\x01\n\x12\x43reateTokenRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x1e\n\x04role\x18\x03 \x01(\x0e\x32\x10.synchub.v1.Role\x12\x12\n\nruntime_id\x18\x04 \x01(\t\x12\x1b\n\x13project_id_prefixes\x18\x05 \x03(\t\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"M\n\x13\x43reateTokenResponse\x12 \n\x05token\x18\x01 \x01(\x0b\x32\x11.synchub.v1.Token\x12\x14\n\x0c\x62\x65\x61rer_token\x18\x02 \x01(\t\"O\n\x11ListTokensRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"P\n\x12ListTokensResponse\x12!\n\x06tokens\x18\x01 \x03(\x0b\x32\x11.synchub.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\";\n\x12RevokeTokenRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\"7\n\x13RevokeTokenResponse\x12 \n\x05token\x18\x01 \x01(\x0b\x32\x11.synchub.v1.Token\"%\n\x10\x42\x61\x63kupHubRequest\x12\x11\n\tfile_name\x18\x01 \x01(\t\"\xe9\x01\n\x11\x42\x61\x63kupHubResponse\x12\x32\n\x05phase\x18\x01 \x01(\x0e\x32#.synchub.v1.BackupHubResponse.Phase\x12\x12\n\ndone_count\x18\x02 \x01(\x03\x12\x13\n\x0btotal_count\x18\x03 \x01(\x03\x12\x11\n\tfile_name\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"P\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0e\n\nPHASE_COPY\x10\x01\x12\x10\n\x0cPHASE_VERIFY\x10\x02\x12\x0e\n\nPHASE_DONE\x10\x03\"\x80\x01\n\x12PruneEventsRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12-\n\nolder_than\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nis_dry_run\x18\x04 \x01(\x08\"\xc9\x01\n\x13PruneEventsResponse\x12\x18\n\x10\x63onsidered_count\x18\x01 \x01(\x03\x12\x13\n\x0btotal_count\x18\x02 \x01(\x03\x12\x15\n\rpayload_count\x18\x03 \x01(\x03\x12\x15\n\rpayload_bytes\x18\x04 \x01(\x03\x12\x16\n\x0eresource_count\x18\x05 \x01(\x03\x12\x15\n\rreceipt_count\x18\x06 \x01(\x03\x12\x15\n\rruntime_count\x18\x07 \x01(\x03\x12\x0f\n\x07is_done\x18\x08 \x01(\x08\">\n\x13VerifyEventsRequest\x12\x13\n\x0bhub_project\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\"V\n\rVerifyFinding\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x0f\n\x07problem\x18\x04 \x01(\t\"\x91\x01\n\x14VerifyEventsResponse\x12\x13\n\x0b\x65vent_count\x18\x01 \x01(\x03\x12\x13\n\x0btotal_count\x18\x02 \x01(\x03\x12\x11\n\trun_count\x18\x03 \x01(\x03\x12+\n\x08\x66indings\x18\x04 \x03(\x0b\x32\x19.synchub.v1.VerifyFinding\x12\x0f\n\x07is_done\x18\x05 \x01(\x08\"\x13\n\x11GetHubInfoRequest\"\xf5\x08\n\tHubLimits\x12\x1c\n\x14identifier_bytes_max\x18\x01 \x01(\x05\x12\x1c\n\x14\x65vent_type_bytes_max\x18\x02 \x01(\x05\x12\x19\n\x11payload_bytes_max\x18\x03 \x01(\x03\x12\x1b\n\x13\x61ttribute_count_max\x18\x04 \x01(\x05\x12\x1f\n\x17\x61ttribute_key_bytes_max\x18\x05 \x01(\x05\x12\x1c\n\x14\x61ttributes_bytes_max\x18\x06 \x01(\x05\x12\x18\n\x10\x62\x61tch_events_max\x18\x07 \x01(\x05\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x08 \x01(\x03\x12\x19\n\x11message_bytes_max\x18\t \x01(\x03\x12\x1a\n\x12reconcile_runs_max\x18\n \x01(\x05\x12\x17\n\x0f\x61\x63tive_runs_max\x18\x0b \x01(\x05\x12\x35\n\x12heartbeat_interval\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cpresence_ttl\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rlease_ttl_min\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rlease_ttl_max\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11lease_ttl_default\x18\x10 \x01(\x0b\x32\x19.google.protobuf.Duration\x12:\n\x17maintenance_ttl_default\x18\x11 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0elease_wait_max\x18\x12 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11lease_waiters_max\x18\x13 \x01(\x05\x12\x1a\n\x12lease_renewals_max\x18\x14 \x01(\x05\x12\x19\n\x11\x63ommit_events_max\x18\x15 \x01(\x05\x12\"\n\x1a\x63ommit_outbox_messages_max\x18\x16 \x01(\x05\x12\x1e\n\x16\x63ommit_projections_max\x18\x17 \x01(\x05\x12\x18\n\x10\x63ommit_bytes_max\x18\x18 \x01(\x03\x12 \n\x18journal_page_entries_max\x18\x19 \x01(\x05\x12!\n\x19outbox_claim_messages_max\x18\x1a \x01(\x05\x12<\n\x19outbox_visibility_default\x18\x1b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x38\n\x15outbox_visibility_max\x18\x1c \x01(\x0b\x32\x19.google.protobuf.Duration\x12:\n\x17outbox_return_delay_max\x18\x1d \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10outbox_tries_max\x18\x1e \x01(\x05\"\xb4\x01\n\x12GetHubInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0ehub_generation\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12%\n\x06limits\x18\x04 \x01(\x0b\x32\x15.synchub.v1.HubLimits\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x03(\t\x12,\n\x08hub_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*b\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n\x0cROLE_RUNTIME\x10\x01\x12\x0f\n\x0bROLE_READER\x10\x02\x12\x11\n\rROLE_OPERATOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04\x32\xb9\x04\n\nHubService\x12K\n\nGetHubInfo\x12\x1d.synchub.v1.GetHubInfoRequest\x1a\x1e.synchub.v1.GetHubInfoResponse\x12N\n\x0b\x43reateToken\x12\x1e.synchub.v1.CreateTokenRequest\x1a\x1f.synchub.v1.CreateTokenResponse\x12K\n\nListTokens\x12\x1d.synchub.v1.ListTokensRequest\x1a\x1e.synchub.v1.ListTokensResponse\x12N\n\x0bRevokeToken\x12\x1e.synchub.v1.RevokeTokenRequest\x1a\x1f.synchub.v1.RevokeTokenResponse\x12J\n\tBackupHub\x12\x1c.synchub.v1.BackupHubRequest\x1a\x1d.synchub.v1.BackupHubResponse0\x01\x12P\n\x0bPruneEvents\x12\x1e.synchub.v1.PruneEventsRequest\x1a\x1f.synchub.v1.PruneEventsResponse0\x01\x12S\n\x0cVerifyEvents\x12\x1f.synchub.v1.VerifyEventsRequest\x1a .synchub.v1.VerifyEventsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'synchub.v1.hub_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETHUBINFOREQUEST']._serialized_start=109
-  _globals['_GETHUBINFOREQUEST']._serialized_end=128
-  _globals['_HUBLIMITS']._serialized_start=131
-  _globals['_HUBLIMITS']._serialized_end=1272
-  _globals['_GETHUBINFORESPONSE']._serialized_start=1275
-  _globals['_GETHUBINFORESPONSE']._serialized_end=1455
-  _globals['_HUBSERVICE']._serialized_start=1457
-  _globals['_HUBSERVICE']._serialized_end=1546
+  _globals['_ROLE']._serialized_start=3213
+  _globals['_ROLE']._serialized_end=3311
+  _globals['_TOKEN']._serialized_start=110
+  _globals['_TOKEN']._serialized_end=406
+  _globals['_CREATETOKENREQUEST']._serialized_start=409
+  _globals['_CREATETOKENREQUEST']._serialized_end=593
+  _globals['_CREATETOKENRESPONSE']._serialized_start=595
+  _globals['_CREATETOKENRESPONSE']._serialized_end=672
+  _globals['_LISTTOKENSREQUEST']._serialized_start=674
+  _globals['_LISTTOKENSREQUEST']._serialized_end=753
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=755
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=835
+  _globals['_REVOKETOKENREQUEST']._serialized_start=837
+  _globals['_REVOKETOKENREQUEST']._serialized_end=896
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=898
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=953
+  _globals['_BACKUPHUBREQUEST']._serialized_start=955
+  _globals['_BACKUPHUBREQUEST']._serialized_end=992
+  _globals['_BACKUPHUBRESPONSE']._serialized_start=995
+  _globals['_BACKUPHUBRESPONSE']._serialized_end=1228
+  _globals['_BACKUPHUBRESPONSE_PHASE']._serialized_start=1148
+  _globals['_BACKUPHUBRESPONSE_PHASE']._serialized_end=1228
+  _globals['_PRUNEEVENTSREQUEST']._serialized_start=1231
+  _globals['_PRUNEEVENTSREQUEST']._serialized_end=1359
+  _globals['_PRUNEEVENTSRESPONSE']._serialized_start=1362
+  _globals['_PRUNEEVENTSRESPONSE']._serialized_end=1563
+  _globals['_VERIFYEVENTSREQUEST']._serialized_start=1565
+  _globals['_VERIFYEVENTSREQUEST']._serialized_end=1627
+  _globals['_VERIFYFINDING']._serialized_start=1629
+  _globals['_VERIFYFINDING']._serialized_end=1715
+  _globals['_VERIFYEVENTSRESPONSE']._serialized_start=1718
+  _globals['_VERIFYEVENTSRESPONSE']._serialized_end=1863
+  _globals['_GETHUBINFOREQUEST']._serialized_start=1865
+  _globals['_GETHUBINFOREQUEST']._serialized_end=1884
+  _globals['_HUBLIMITS']._serialized_start=1887
+  _globals['_HUBLIMITS']._serialized_end=3028
+  _globals['_GETHUBINFORESPONSE']._serialized_start=3031
+  _globals['_GETHUBINFORESPONSE']._serialized_end=3211
+  _globals['_HUBSERVICE']._serialized_start=3314
+  _globals['_HUBSERVICE']._serialized_end=3883
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,563 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Role:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ROLE_UNSPECIFIED: _Role.ValueType  # 0
+    """Not set."""
+    ROLE_RUNTIME: _Role.ValueType  # 1
+    """Pushes events and heartbeats, holds leases, commits to the journal, and reads."""
+    ROLE_READER: _Role.ValueType  # 2
+    """Reads."""
+    ROLE_OPERATOR: _Role.ValueType  # 3
+    """Reads, acknowledges alerts, binds projects, ends leases, maintains, prunes, and makes tokens of its
+    hub project.
+    """
+    ROLE_ADMIN: _Role.ValueType  # 4
+    """An operator who also makes tokens of every hub project and administrators, and takes backups."""
+
+class Role(_Role, metaclass=_RoleEnumTypeWrapper):
+    """What a token's bearer may do; docs/security.md has the table of calls."""
+
+ROLE_UNSPECIFIED: Role.ValueType  # 0
+"""Not set."""
+ROLE_RUNTIME: Role.ValueType  # 1
+"""Pushes events and heartbeats, holds leases, commits to the journal, and reads."""
+ROLE_READER: Role.ValueType  # 2
+"""Reads."""
+ROLE_OPERATOR: Role.ValueType  # 3
+"""Reads, acknowledges alerts, binds projects, ends leases, maintains, prunes, and makes tokens of its
+hub project.
+"""
+ROLE_ADMIN: Role.ValueType  # 4
+"""An operator who also makes tokens of every hub project and administrators, and takes backups."""
+Global___Role: _TypeAlias = Role  # noqa: Y015
+
+@_typing.final
+class Token(_message.Message):
+    """A bearer token as it is kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    HUB_PROJECT_FIELD_NUMBER: _builtins.int
+    DISPLAY_NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    RUNTIME_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_ID_PREFIXES_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    REVOKE_TIME_FIELD_NUMBER: _builtins.int
+    token_id: _builtins.str
+    """Public id of the token; the part between the two underscores of the token itself."""
+    hub_project: _builtins.str
+    """The tenant that the bearer belongs to."""
+    display_name: _builtins.str
+    """What people call it; stands in alerts and logs."""
+    role: Global___Role.ValueType
+    """What the bearer may do."""
+    runtime_id: _builtins.str
+    """The only runtime that the bearer may be; empty for any of the hub project."""
+    @_builtins.property
+    def project_id_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The bearer acts on projects whose ids begin with one of these alone; none covers all."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made, in hub time."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends; absent where it does not end by itself."""
+
+    @_builtins.property
+    def revoke_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was revoked; absent where it was not."""
+
+    def __init__(
+        self,
+        *,
+        token_id: _builtins.str = ...,
+        hub_project: _builtins.str = ...,
+        display_name: _builtins.str = ...,
+        role: Global___Role.ValueType = ...,
+        runtime_id: _builtins.str = ...,
+        project_id_prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        revoke_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "revoke_time", b"revoke_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "display_name", b"display_name", "expire_time", b"expire_time", "hub_project", b"hub_project", "project_id_prefixes", b"project_id_prefixes", "revoke_time", b"revoke_time", "role", b"role", "runtime_id", b"runtime_id", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Token: _TypeAlias = Token  # noqa: Y015
+
+@_typing.final
+class CreateTokenRequest(_message.Message):
+    """What token to make."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HUB_PROJECT_FIELD_NUMBER: _builtins.int
+    DISPLAY_NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    RUNTIME_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_ID_PREFIXES_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    hub_project: _builtins.str
+    """The tenant; empty for the caller's own."""
+    display_name: _builtins.str
+    """What people shall call it; an identifier."""
+    role: Global___Role.ValueType
+    """What the bearer may do; ADMIN is given by administrators alone."""
+    runtime_id: _builtins.str
+    """The only runtime that the bearer may be; empty for any. Only for the role RUNTIME."""
+    @_builtins.property
+    def project_id_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Prefixes of project ids, at most 16; the role RUNTIME needs at least one once the hub has more than
+        one hub project.
+        """
+
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """After how long it shall end; absent for never."""
+
+    def __init__(
+        self,
+        *,
+        hub_project: _builtins.str = ...,
+        display_name: _builtins.str = ...,
+        role: Global___Role.ValueType = ...,
+        runtime_id: _builtins.str = ...,
+        project_id_prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["display_name", b"display_name", "hub_project", b"hub_project", "project_id_prefixes", b"project_id_prefixes", "role", b"role", "runtime_id", b"runtime_id", "ttl", b"ttl"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
+
+@_typing.final
+class CreateTokenResponse(_message.Message):
+    """A new token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    BEARER_TOKEN_FIELD_NUMBER: _builtins.int
+    bearer_token: _builtins.str
+    """What the bearer sends as `authorization: Bearer …`; shown this once."""
+    @_builtins.property
+    def token(self) -> Global___Token:
+        """The token as it is kept."""
+
+    def __init__(
+        self,
+        *,
+        token: Global___Token | None = ...,
+        bearer_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bearer_token", b"bearer_token", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
+
+@_typing.final
+class ListTokensRequest(_message.Message):
+    """Which tokens to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HUB_PROJECT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    hub_project: _builtins.str
+    """The tenant; empty for the caller's own."""
+    page_size: _builtins.int
+    """How many a page shall have; 0 for 100, at most 1,000."""
+    page_token: _builtins.str
+    """From the response before; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        hub_project: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hub_project", b"hub_project", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTokensRequest: _TypeAlias = ListTokensRequest  # noqa: Y015
+
+@_typing.final
+class ListTokensResponse(_message.Message):
+    """Tokens, ascending by their ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Gives the next page; empty on the last one."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
+        """The tokens."""
+
+    def __init__(
+        self,
+        *,
+        tokens: _abc.Iterable[Global___Token] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTokensResponse: _TypeAlias = ListTokensResponse  # noqa: Y015
+
+@_typing.final
+class RevokeTokenRequest(_message.Message):
+    """Which token to revoke."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HUB_PROJECT_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    hub_project: _builtins.str
+    """The tenant; empty for the caller's own."""
+    token_id: _builtins.str
+    """The token's public id."""
+    def __init__(
+        self,
+        *,
+        hub_project: _builtins.str = ...,
+        token_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hub_project", b"hub_project", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeTokenRequest: _TypeAlias = RevokeTokenRequest  # noqa: Y015
+
+@_typing.final
+class RevokeTokenResponse(_message.Message):
+    """A revoked token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def token(self) -> Global___Token:
+        """The token as it is kept."""
+
+    def __init__(
+        self,
+        *,
+        token: Global___Token | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
+
+@_typing.final
+class BackupHubRequest(_message.Message):
+    """Where the backup shall be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    file_name: _builtins.str
+    """A file name in the hub's folder for backups, never a path; it must not be there yet. Empty for one
+    with the hub time in it.
+    """
+    def __init__(
+        self,
+        *,
+        file_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_name", b"file_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupHubRequest: _TypeAlias = BackupHubRequest  # noqa: Y015
+
+@_typing.final
+class BackupHubResponse(_message.Message):
+    """How far a backup is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Phase:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[BackupHubResponse._Phase.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PHASE_UNSPECIFIED: BackupHubResponse._Phase.ValueType  # 0
+        """Not set."""
+        PHASE_COPY: BackupHubResponse._Phase.ValueType  # 1
+        """The store is being copied."""
+        PHASE_VERIFY: BackupHubResponse._Phase.ValueType  # 2
+        """The copy is being verified."""
+        PHASE_DONE: BackupHubResponse._Phase.ValueType  # 3
+        """The backup is whole, verified and on stable storage. The last answer."""
+
+    class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
+        """What is being done."""
+
+    PHASE_UNSPECIFIED: BackupHubResponse.Phase.ValueType  # 0
+    """Not set."""
+    PHASE_COPY: BackupHubResponse.Phase.ValueType  # 1
+    """The store is being copied."""
+    PHASE_VERIFY: BackupHubResponse.Phase.ValueType  # 2
+    """The copy is being verified."""
+    PHASE_DONE: BackupHubResponse.Phase.ValueType  # 3
+    """The backup is whole, verified and on stable storage. The last answer."""
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    DONE_COUNT_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    phase: Global___BackupHubResponse.Phase.ValueType
+    """What is being done."""
+    done_count: _builtins.int
+    """How much of it is done, in a unit of the phase's own (bytes or rows)."""
+    total_count: _builtins.int
+    """How much there is to do, in the same unit; 0 while that is not known."""
+    file_name: _builtins.str
+    """Name of the file in the hub's folder for backups."""
+    size_bytes: _builtins.int
+    """Size of the file in bytes, with the last answer."""
+    def __init__(
+        self,
+        *,
+        phase: Global___BackupHubResponse.Phase.ValueType = ...,
+        done_count: _builtins.int = ...,
+        total_count: _builtins.int = ...,
+        file_name: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_count", b"done_count", "file_name", b"file_name", "phase", b"phase", "size_bytes", b"size_bytes", "total_count", b"total_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupHubResponse: _TypeAlias = BackupHubResponse  # noqa: Y015
+
+@_typing.final
+class PruneEventsRequest(_message.Message):
+    """What is old enough to go."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HUB_PROJECT_FIELD_NUMBER: _builtins.int
+    PROJECT_ID_FIELD_NUMBER: _builtins.int
+    OLDER_THAN_FIELD_NUMBER: _builtins.int
+    IS_DRY_RUN_FIELD_NUMBER: _builtins.int
+    hub_project: _builtins.str
+    """The tenant; empty for the caller's own."""
+    project_id: _builtins.str
+    """Only events of this project; empty for all. Then leases, receipts and runtimes stay."""
+    is_dry_run: _builtins.bool
+    """Whether to only count what would go."""
+    @_builtins.property
+    def older_than(self) -> _duration_pb2.Duration:
+        """How old it must be, by the time of receipt; needed, at least 1 s."""
+
+    def __init__(
+        self,
+        *,
+        hub_project: _builtins.str = ...,
+        project_id: _builtins.str = ...,
+        older_than: _duration_pb2.Duration | None = ...,
+        is_dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["older_than", b"older_than"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hub_project", b"hub_project", "is_dry_run", b"is_dry_run", "older_than", b"older_than", "project_id", b"project_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneEventsRequest: _TypeAlias = PruneEventsRequest  # noqa: Y015
+
+@_typing.final
+class PruneEventsResponse(_message.Message):
+    """How far the pruning is; the last answer has `is_done`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSIDERED_COUNT_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    PAYLOAD_COUNT_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    RESOURCE_COUNT_FIELD_NUMBER: _builtins.int
+    RECEIPT_COUNT_FIELD_NUMBER: _builtins.int
+    RUNTIME_COUNT_FIELD_NUMBER: _builtins.int
+    IS_DONE_FIELD_NUMBER: _builtins.int
+    considered_count: _builtins.int
+    """Events that were looked at so far."""
+    total_count: _builtins.int
+    """Events that there are to look at."""
+    payload_count: _builtins.int
+    """Payloads dropped so far."""
+    payload_bytes: _builtins.int
+    """Bytes of these payloads."""
+    resource_count: _builtins.int
+    """Resources that were forgotten because their last tenure ended long ago."""
+    receipt_count: _builtins.int
+    """Receipts dropped."""
+    runtime_count: _builtins.int
+    """Runtimes whose presence was forgotten; that an instance is past is kept for good."""
+    is_done: _builtins.bool
+    """Whether this is the last answer."""
+    def __init__(
+        self,
+        *,
+        considered_count: _builtins.int = ...,
+        total_count: _builtins.int = ...,
+        payload_count: _builtins.int = ...,
+        payload_bytes: _builtins.int = ...,
+        resource_count: _builtins.int = ...,
+        receipt_count: _builtins.int = ...,
+        runtime_count: _builtins.int = ...,
+        is_done: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["considered_count", b"considered_count", "is_done", b"is_done", "payload_bytes", b"payload_bytes", "payload_count", b"payload_count", "receipt_count", b"receipt_count", "resource_count", b"resource_count", "runtime_count", b"runtime_count", "total_count", b"total_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneEventsResponse: _TypeAlias = PruneEventsResponse  # noqa: Y015
+
+@_typing.final
+class VerifyEventsRequest(_message.Message):
+    """What to verify."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HUB_PROJECT_FIELD_NUMBER: _builtins.int
+    PROJECT_ID_FIELD_NUMBER: _builtins.int
+    hub_project: _builtins.str
+    """The tenant; empty for the caller's own."""
+    project_id: _builtins.str
+    """Only runs of this project; empty for all."""
+    def __init__(
+        self,
+        *,
+        hub_project: _builtins.str = ...,
+        project_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hub_project", b"hub_project", "project_id", b"project_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyEventsRequest: _TypeAlias = VerifyEventsRequest  # noqa: Y015
+
+@_typing.final
+class VerifyFinding(_message.Message):
+    """An event, or a run, that is not as its hashes say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    project_id: _builtins.str
+    """The project."""
+    run_id: _builtins.str
+    """The run."""
+    sequence: _builtins.int
+    """The first event that does not fit; 0 where it is the run itself."""
+    problem: _builtins.str
+    """What does not fit, as a sentence."""
+    def __init__(
+        self,
+        *,
+        project_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "project_id", b"project_id", "run_id", b"run_id", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyFinding: _TypeAlias = VerifyFinding  # noqa: Y015
+
+@_typing.final
+class VerifyEventsResponse(_message.Message):
+    """How far the verification is; the last answer has `is_done`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_COUNT_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    RUN_COUNT_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    IS_DONE_FIELD_NUMBER: _builtins.int
+    event_count: _builtins.int
+    """Events verified so far."""
+    total_count: _builtins.int
+    """Events that there are."""
+    run_count: _builtins.int
+    """Runs verified so far."""
+    is_done: _builtins.bool
+    """Whether this is the last answer."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerifyFinding]:
+        """What was found since the answer before."""
+
+    def __init__(
+        self,
+        *,
+        event_count: _builtins.int = ...,
+        total_count: _builtins.int = ...,
+        run_count: _builtins.int = ...,
+        findings: _abc.Iterable[Global___VerifyFinding] | None = ...,
+        is_done: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_count", b"event_count", "findings", b"findings", "is_done", b"is_done", "run_count", b"run_count", "total_count", b"total_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyEventsResponse: _TypeAlias = VerifyEventsResponse  # noqa: Y015
 
 @_typing.final
 class GetHubInfoRequest(_message.Message):

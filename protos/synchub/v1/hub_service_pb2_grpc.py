@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class HubServiceStub:
-    """The hub about itself.
+    """The hub about itself, and what its operators do: tokens, backups, retention, verification.
     """
 
     def __init__(self, channel):
@@ -40,14 +40,91 @@ class HubServiceStub:
                 request_serializer=synchub_dot_v1_dot_hub__service__pb2.GetHubInfoRequest.SerializeToString,
                 response_deserializer=synchub_dot_v1_dot_hub__service__pb2.GetHubInfoResponse.FromString,
                 _registered_method=True)
+        self.CreateToken = channel.unary_unary(
+                '/synchub.v1.HubService/CreateToken',
+                request_serializer=synchub_dot_v1_dot_hub__service__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=synchub_dot_v1_dot_hub__service__pb2.CreateTokenResponse.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/synchub.v1.HubService/ListTokens',
+                request_serializer=synchub_dot_v1_dot_hub__service__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=synchub_dot_v1_dot_hub__service__pb2.ListTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/synchub.v1.HubService/RevokeToken',
+                request_serializer=synchub_dot_v1_dot_hub__service__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=synchub_dot_v1_dot_hub__service__pb2.RevokeTokenResponse.FromString,
+                _registered_method=True)
+        self.BackupHub = channel.unary_stream(
+                '/synchub.v1.HubService/BackupHub',
+                request_serializer=synchub_dot_v1_dot_hub__service__pb2.BackupHubRequest.SerializeToString,
+                response_deserializer=synchub_dot_v1_dot_hub__service__pb2.BackupHubResponse.FromString,
+                _registered_method=True)
+        self.PruneEvents = channel.unary_stream(
+                '/synchub.v1.HubService/PruneEvents',
+                request_serializer=synchub_dot_v1_dot_hub__service__pb2.PruneEventsRequest.SerializeToString,
+                response_deserializer=synchub_dot_v1_dot_hub__service__pb2.PruneEventsResponse.FromString,
+                _registered_method=True)
+        self.VerifyEvents = channel.unary_stream(
+                '/synchub.v1.HubService/VerifyEvents',
+                request_serializer=synchub_dot_v1_dot_hub__service__pb2.VerifyEventsRequest.SerializeToString,
+                response_deserializer=synchub_dot_v1_dot_hub__service__pb2.VerifyEventsResponse.FromString,
+                _registered_method=True)
 
 
 class HubServiceServicer:
-    """The hub about itself.
+    """The hub about itself, and what its operators do: tokens, backups, retention, verification.
     """
 
     def GetHubInfo(self, request, context):
         """Returns version, generation, limits and hub time. Needs no hub project.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateToken(self, request, context):
+        """Makes a bearer token. Its secret is in this one answer and nowhere else: the hub keeps a hash.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """Lists the tokens of a hub project, those that are revoked or expired too, by their ids; no secrets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Revokes a token for good: its calls are refused and its streams end within 5 s, and nothing more of
+        them is stored. A token that is revoked already stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BackupHub(self, request, context):
+        """Writes a copy of the whole store into the hub's folder for backups while the hub goes on, and
+        verifies it. Answers with progress; the backup is there once the last answer says so.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PruneEvents(self, request, context):
+        """Drops the payloads of old events of a hub project; everything else of an event stays for good. Drops
+        also ended leases, request receipts and what was last heard of runtimes that are as old. Answers with
+        progress; what was done stays done where the call ends early.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyEvents(self, request, context):
+        """Computes every content hash and chain hash of a hub project anew, and tells the first event of each
+        run that does not fit. Answers with progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -61,6 +138,36 @@ def add_HubServiceServicer_to_server(servicer, server):
                     request_deserializer=synchub_dot_v1_dot_hub__service__pb2.GetHubInfoRequest.FromString,
                     response_serializer=synchub_dot_v1_dot_hub__service__pb2.GetHubInfoResponse.SerializeToString,
             ),
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=synchub_dot_v1_dot_hub__service__pb2.CreateTokenRequest.FromString,
+                    response_serializer=synchub_dot_v1_dot_hub__service__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=synchub_dot_v1_dot_hub__service__pb2.ListTokensRequest.FromString,
+                    response_serializer=synchub_dot_v1_dot_hub__service__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=synchub_dot_v1_dot_hub__service__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=synchub_dot_v1_dot_hub__service__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'BackupHub': grpc.unary_stream_rpc_method_handler(
+                    servicer.BackupHub,
+                    request_deserializer=synchub_dot_v1_dot_hub__service__pb2.BackupHubRequest.FromString,
+                    response_serializer=synchub_dot_v1_dot_hub__service__pb2.BackupHubResponse.SerializeToString,
+            ),
+            'PruneEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.PruneEvents,
+                    request_deserializer=synchub_dot_v1_dot_hub__service__pb2.PruneEventsRequest.FromString,
+                    response_serializer=synchub_dot_v1_dot_hub__service__pb2.PruneEventsResponse.SerializeToString,
+            ),
+            'VerifyEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifyEvents,
+                    request_deserializer=synchub_dot_v1_dot_hub__service__pb2.VerifyEventsRequest.FromString,
+                    response_serializer=synchub_dot_v1_dot_hub__service__pb2.VerifyEventsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'synchub.v1.HubService', rpc_method_handlers)
@@ -70,7 +177,7 @@ def add_HubServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class HubService:
-    """The hub about itself.
+    """The hub about itself, and what its operators do: tokens, backups, retention, verification.
     """
 
     @staticmethod
@@ -90,6 +197,168 @@ class HubService:
             '/synchub.v1.HubService/GetHubInfo',
             synchub_dot_v1_dot_hub__service__pb2.GetHubInfoRequest.SerializeToString,
             synchub_dot_v1_dot_hub__service__pb2.GetHubInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/synchub.v1.HubService/CreateToken',
+            synchub_dot_v1_dot_hub__service__pb2.CreateTokenRequest.SerializeToString,
+            synchub_dot_v1_dot_hub__service__pb2.CreateTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/synchub.v1.HubService/ListTokens',
+            synchub_dot_v1_dot_hub__service__pb2.ListTokensRequest.SerializeToString,
+            synchub_dot_v1_dot_hub__service__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/synchub.v1.HubService/RevokeToken',
+            synchub_dot_v1_dot_hub__service__pb2.RevokeTokenRequest.SerializeToString,
+            synchub_dot_v1_dot_hub__service__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackupHub(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/synchub.v1.HubService/BackupHub',
+            synchub_dot_v1_dot_hub__service__pb2.BackupHubRequest.SerializeToString,
+            synchub_dot_v1_dot_hub__service__pb2.BackupHubResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/synchub.v1.HubService/PruneEvents',
+            synchub_dot_v1_dot_hub__service__pb2.PruneEventsRequest.SerializeToString,
+            synchub_dot_v1_dot_hub__service__pb2.PruneEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/synchub.v1.HubService/VerifyEvents',
+            synchub_dot_v1_dot_hub__service__pb2.VerifyEventsRequest.SerializeToString,
+            synchub_dot_v1_dot_hub__service__pb2.VerifyEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class HubServiceStub:
-    """The hub about itself."""
+    """The hub about itself, and what its operators do: tokens, backups, retention, verification."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,17 +35,59 @@ class HubServiceStub:
     def __new__(cls, channel: _aio.Channel) -> HubServiceAsyncStub: ...
     GetHubInfo: _grpc.UnaryUnaryMultiCallable[_hub_service_pb2.GetHubInfoRequest, _hub_service_pb2.GetHubInfoResponse]
     """Returns version, generation, limits and hub time. Needs no hub project."""
+    CreateToken: _grpc.UnaryUnaryMultiCallable[_hub_service_pb2.CreateTokenRequest, _hub_service_pb2.CreateTokenResponse]
+    """Makes a bearer token. Its secret is in this one answer and nowhere else: the hub keeps a hash."""
+    ListTokens: _grpc.UnaryUnaryMultiCallable[_hub_service_pb2.ListTokensRequest, _hub_service_pb2.ListTokensResponse]
+    """Lists the tokens of a hub project, those that are revoked or expired too, by their ids; no secrets."""
+    RevokeToken: _grpc.UnaryUnaryMultiCallable[_hub_service_pb2.RevokeTokenRequest, _hub_service_pb2.RevokeTokenResponse]
+    """Revokes a token for good: its calls are refused and its streams end within 5 s, and nothing more of
+    them is stored. A token that is revoked already stays as it is.
+    """
+    BackupHub: _grpc.UnaryStreamMultiCallable[_hub_service_pb2.BackupHubRequest, _hub_service_pb2.BackupHubResponse]
+    """Writes a copy of the whole store into the hub's folder for backups while the hub goes on, and
+    verifies it. Answers with progress; the backup is there once the last answer says so.
+    """
+    PruneEvents: _grpc.UnaryStreamMultiCallable[_hub_service_pb2.PruneEventsRequest, _hub_service_pb2.PruneEventsResponse]
+    """Drops the payloads of old events of a hub project; everything else of an event stays for good. Drops
+    also ended leases, request receipts and what was last heard of runtimes that are as old. Answers with
+    progress; what was done stays done where the call ends early.
+    """
+    VerifyEvents: _grpc.UnaryStreamMultiCallable[_hub_service_pb2.VerifyEventsRequest, _hub_service_pb2.VerifyEventsResponse]
+    """Computes every content hash and chain hash of a hub project anew, and tells the first event of each
+    run that does not fit. Answers with progress.
+    """
 
 @_typing.type_check_only
 class HubServiceAsyncStub(HubServiceStub):
-    """The hub about itself."""
+    """The hub about itself, and what its operators do: tokens, backups, retention, verification."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetHubInfo: _aio.UnaryUnaryMultiCallable[_hub_service_pb2.GetHubInfoRequest, _hub_service_pb2.GetHubInfoResponse]  # type: ignore[assignment]
     """Returns version, generation, limits and hub time. Needs no hub project."""
+    CreateToken: _aio.UnaryUnaryMultiCallable[_hub_service_pb2.CreateTokenRequest, _hub_service_pb2.CreateTokenResponse]  # type: ignore[assignment]
+    """Makes a bearer token. Its secret is in this one answer and nowhere else: the hub keeps a hash."""
+    ListTokens: _aio.UnaryUnaryMultiCallable[_hub_service_pb2.ListTokensRequest, _hub_service_pb2.ListTokensResponse]  # type: ignore[assignment]
+    """Lists the tokens of a hub project, those that are revoked or expired too, by their ids; no secrets."""
+    RevokeToken: _aio.UnaryUnaryMultiCallable[_hub_service_pb2.RevokeTokenRequest, _hub_service_pb2.RevokeTokenResponse]  # type: ignore[assignment]
+    """Revokes a token for good: its calls are refused and its streams end within 5 s, and nothing more of
+    them is stored. A token that is revoked already stays as it is.
+    """
+    BackupHub: _aio.UnaryStreamMultiCallable[_hub_service_pb2.BackupHubRequest, _hub_service_pb2.BackupHubResponse]  # type: ignore[assignment]
+    """Writes a copy of the whole store into the hub's folder for backups while the hub goes on, and
+    verifies it. Answers with progress; the backup is there once the last answer says so.
+    """
+    PruneEvents: _aio.UnaryStreamMultiCallable[_hub_service_pb2.PruneEventsRequest, _hub_service_pb2.PruneEventsResponse]  # type: ignore[assignment]
+    """Drops the payloads of old events of a hub project; everything else of an event stays for good. Drops
+    also ended leases, request receipts and what was last heard of runtimes that are as old. Answers with
+    progress; what was done stays done where the call ends early.
+    """
+    VerifyEvents: _aio.UnaryStreamMultiCallable[_hub_service_pb2.VerifyEventsRequest, _hub_service_pb2.VerifyEventsResponse]  # type: ignore[assignment]
+    """Computes every content hash and chain hash of a hub project anew, and tells the first event of each
+    run that does not fit. Answers with progress.
+    """
 
 class HubServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The hub about itself."""
+    """The hub about itself, and what its operators do: tokens, backups, retention, verification."""
 
     @_abc_1.abstractmethod
     def GetHubInfo(
@@ -54,5 +96,62 @@ class HubServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hub_service_pb2.GetHubInfoResponse, _abc.Awaitable[_hub_service_pb2.GetHubInfoResponse]]:
         """Returns version, generation, limits and hub time. Needs no hub project."""
+
+    @_abc_1.abstractmethod
+    def CreateToken(
+        self,
+        request: _hub_service_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hub_service_pb2.CreateTokenResponse, _abc.Awaitable[_hub_service_pb2.CreateTokenResponse]]:
+        """Makes a bearer token. Its secret is in this one answer and nowhere else: the hub keeps a hash."""
+
+    @_abc_1.abstractmethod
+    def ListTokens(
+        self,
+        request: _hub_service_pb2.ListTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hub_service_pb2.ListTokensResponse, _abc.Awaitable[_hub_service_pb2.ListTokensResponse]]:
+        """Lists the tokens of a hub project, those that are revoked or expired too, by their ids; no secrets."""
+
+    @_abc_1.abstractmethod
+    def RevokeToken(
+        self,
+        request: _hub_service_pb2.RevokeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hub_service_pb2.RevokeTokenResponse, _abc.Awaitable[_hub_service_pb2.RevokeTokenResponse]]:
+        """Revokes a token for good: its calls are refused and its streams end within 5 s, and nothing more of
+        them is stored. A token that is revoked already stays as it is.
+        """
+
+    @_abc_1.abstractmethod
+    def BackupHub(
+        self,
+        request: _hub_service_pb2.BackupHubRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_hub_service_pb2.BackupHubResponse], _abc.AsyncIterator[_hub_service_pb2.BackupHubResponse]]:
+        """Writes a copy of the whole store into the hub's folder for backups while the hub goes on, and
+        verifies it. Answers with progress; the backup is there once the last answer says so.
+        """
+
+    @_abc_1.abstractmethod
+    def PruneEvents(
+        self,
+        request: _hub_service_pb2.PruneEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_hub_service_pb2.PruneEventsResponse], _abc.AsyncIterator[_hub_service_pb2.PruneEventsResponse]]:
+        """Drops the payloads of old events of a hub project; everything else of an event stays for good. Drops
+        also ended leases, request receipts and what was last heard of runtimes that are as old. Answers with
+        progress; what was done stays done where the call ends early.
+        """
+
+    @_abc_1.abstractmethod
+    def VerifyEvents(
+        self,
+        request: _hub_service_pb2.VerifyEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_hub_service_pb2.VerifyEventsResponse], _abc.AsyncIterator[_hub_service_pb2.VerifyEventsResponse]]:
+        """Computes every content hash and chain hash of a hub project anew, and tells the first event of each
+        run that does not fit. Answers with progress.
+        """
 
 def add_HubServiceServicer_to_server(servicer: HubServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
