@@ -69,6 +69,13 @@ class HubSettings:
     is_channelz_enabled: bool = False
     is_token_floor_now: bool = False
     """Whether tokens of a new, empty store begin above the Unix time in microseconds."""
+    credentials: Literal["auto", "required", "none"] = "auto"
+    """Whether callers need a credential; "auto": once the store has a token, or client certificates are
+    asked for."""
+    is_anyone_let_in: bool = False
+    """Whether a hub without credentials may listen beyond loopback."""
+    trust_domain: str | None = None
+    """The trust domain of client certificates; None where none are asked for."""
     limits: Limits = field(default_factory=Limits)
 
 

@@ -5,8 +5,15 @@
     HubError
     ├── Refusal                      a request is answered with a reason (hub.rpc gives the status)
     │   ├── InvalidRequest           INVALID_REQUEST
+    │   ├── Unauthenticated
+    │   │   ├── CredentialMissing    CREDENTIAL_MISSING
+    │   │   ├── CredentialInvalid    CREDENTIAL_INVALID
+    │   │   ├── CredentialExpired    CREDENTIAL_EXPIRED
+    │   │   └── CredentialRevoked    CREDENTIAL_REVOKED
+    │   ├── Forbidden
+    │   │   ├── IdentityMismatch     IDENTITY_MISMATCH
+    │   │   └── PermissionDenied     PERMISSION_DENIED
     │   ├── NotFound                 NOT_FOUND
-    │   ├── PermissionDenied         PERMISSION_DENIED
     │   ├── RuntimeDuplicated        RUNTIME_DUPLICATED
     │   ├── GenerationChanged        GENERATION_CHANGED
     │   ├── PositionAhead            POSITION_AHEAD
@@ -20,6 +27,7 @@
     │   ├── RevisionConflict         REVISION_CONFLICT
     │   ├── IdempotencyConflict      IDEMPOTENCY_CONFLICT
     │   ├── BoundReached
+    │   │   ├── QuotaExceeded        QUOTA_EXCEEDED
     │   │   ├── RateLimited          RATE_LIMITED
     │   │   └── LimitReached         LIMIT_REACHED
     │   ├── StorageUnavailable       STORAGE_UNAVAILABLE
@@ -28,13 +36,14 @@
 
 A leaf is a cause that a caller can act on; its fields are the facts, ``str()`` its sentence for
 people. No internal detail, path or SQL stands in a ``Refusal``; ``StartRefused`` is for the operator. The
-refusals from LeaseHeld to RevisionConflict are in ``core.lease_errors``.
+refusals from LeaseHeld to RevisionConflict are in ``core.lease_errors``, those about who calls in
+``core.identity_errors``.
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hub.core.values import HubGeneration, InstanceId, ProjectId, RuntimeId
+from hub.core.values import HubGeneration, InstanceId, RuntimeId
 
 VIOLATIONS_MAX = 16
 """Most field violations in one refusal; error details travel in metadata of about 8 KiB."""
@@ -44,8 +53,13 @@ class Reason(StrEnum):
     """The ``ErrorInfo.reason`` of a refusal; fixed names that clients decide on."""
 
     INVALID_REQUEST = "INVALID_REQUEST"
-    NOT_FOUND = "NOT_FOUND"
+    CREDENTIAL_MISSING = "CREDENTIAL_MISSING"
+    CREDENTIAL_INVALID = "CREDENTIAL_INVALID"
+    CREDENTIAL_EXPIRED = "CREDENTIAL_EXPIRED"
+    CREDENTIAL_REVOKED = "CREDENTIAL_REVOKED"
+    IDENTITY_MISMATCH = "IDENTITY_MISMATCH"
     PERMISSION_DENIED = "PERMISSION_DENIED"
+    NOT_FOUND = "NOT_FOUND"
     RUNTIME_DUPLICATED = "RUNTIME_DUPLICATED"
     GENERATION_CHANGED = "GENERATION_CHANGED"
     POSITION_AHEAD = "POSITION_AHEAD"
@@ -58,6 +72,7 @@ class Reason(StrEnum):
     STALE_LEASE = "STALE_LEASE"
     REVISION_CONFLICT = "REVISION_CONFLICT"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     RATE_LIMITED = "RATE_LIMITED"
     LIMIT_REACHED = "LIMIT_REACHED"
     STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"
@@ -133,20 +148,6 @@ class NotFound(Refusal):
 
     def metadata(self) -> dict[str, str]:
         return self.ids
-
-
-@dataclass(eq=False)
-class PermissionDenied(Refusal):
-    """The caller may not act on this project."""
-
-    reason = Reason.PERMISSION_DENIED
-    project_id: ProjectId
-
-    def __str__(self) -> str:
-        return f"project {self.project_id!r} is taken by somebody else"
-
-    def metadata(self) -> dict[str, str]:
-        return {"projectId": self.project_id}
 
 
 @dataclass(eq=False)
@@ -227,16 +228,36 @@ class BoundReached(Refusal):
 
 
 @dataclass(eq=False)
-class RateLimited(BoundReached):
-    """More comes than the hub can take now; the same call may be made again."""
+class QuotaExceeded(BoundReached):
+    """A hub project has as much as it may have; an operator makes room, or raises the quota."""
 
-    reason = Reason.RATE_LIMITED
+    reason = Reason.QUOTA_EXCEEDED
 
     def __str__(self) -> str:
         return (
-            f"the hub has as much to do as it takes at a time ({self.limit} of {self.limit_value});"
+            f"the hub project has reached its quota {self.limit} of {self.limit_value}; nothing was stored,"
+            " and it will be once there is room"
+        )
+
+
+@dataclass(eq=False)
+class RateLimited(BoundReached):
+    """More comes than the hub can take now; the same call may be made again.
+
+    ``wait_seconds`` is how long to wait before that, None where nobody can tell.
+    """
+
+    reason = Reason.RATE_LIMITED
+    wait_seconds: float | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"this is more at a time than the hub takes ({self.limit} of {self.limit_value});"
             " nothing was done, try again in a moment"
         )
+
+    def retry_seconds(self) -> float | None:
+        return self.wait_seconds
 
 
 @dataclass(eq=False)

@@ -99,6 +99,8 @@ class Limits:
     """Answers of one push stream that may be outstanding; when reached, it is not read."""
     open_streams_max: int = 50_000
     """Long-lived calls of all kinds; about 40 KB each."""
+    credential_streams_max: int = 25_000
+    """Long-lived calls of one credential."""
     unread_answer_seconds_max: float = 30.0
     """A stream whose answers nobody reads for so long ends."""
     first_message_seconds_max: float = 30.0
@@ -129,3 +131,8 @@ class Limits:
     """Reading connections and threads."""
     reconcile_fold_events_max: int = 100_000
     """Content hashes read in one ReconcileRuns call to compare histories below the hub's cursor."""
+
+    tokens_max: int = 50_000
+    """Bearer tokens that the hub keeps, revoked and expired ones too; all are in memory, 1 KB each."""
+    credential_check_seconds: float = 1.0
+    """How often open streams are checked again for a credential that has ended."""

@@ -28,10 +28,21 @@ AlertId = NewType("AlertId", str)
 """Names an alert within its hub project."""
 
 
+TokenId = NewType("TokenId", str)
+"""Public id of a bearer token."""
+
+
 class Role(StrEnum):
-    """What a caller may do. Without credentials everybody is ANONYMOUS, which may do everything."""
+    """What a caller may do (``core.permissions``).
+
+    A hub without credentials takes everybody as ANONYMOUS, which may do everything.
+    """
 
     ANONYMOUS = "anonymous"
+    RUNTIME = "runtime"
+    READER = "reader"
+    OPERATOR = "operator"
+    ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,8 @@ class Caller:
     """Who calls: every use case takes one, so that identity is decided in one place.
 
     ``runtime_id`` is the credential's, None where it is bound to none; ``peer`` is the network
-    address; ``credential_name`` is empty without credentials.
+    address; ``credential_name`` is empty without credentials. ``token_id`` is None for who came without
+    a token; ``project_id_prefixes`` are the credential's, none cover all projects.
     """
 
     hub_project: HubProject
@@ -47,6 +59,14 @@ class Caller:
     role: Role
     peer: str
     credential_name: str
+    token_id: TokenId | None = None
+    project_id_prefixes: tuple[str, ...] = ()
+    is_certificate: bool = False
+    """Whether a client certificate says who calls."""
+
+    def covers(self, project_id: str) -> bool:
+        """Whether the credential is for this project."""
+        return not self.project_id_prefixes or project_id.startswith(self.project_id_prefixes)
 
 
 class EventContent(NamedTuple):

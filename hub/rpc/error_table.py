@@ -13,15 +13,20 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from hub.core.errors import InvalidRequest, NotFound, Reason, Refusal
+from hub.core.errors import InvalidRequest, NotFound, QuotaExceeded, Reason, Refusal
 from hub.core.lease_errors import LeaseHeld, ResourceUnderMaintenance
 from hub.rpc.codec_time import duration_to_proto
 from synchub.channel import ERROR_DOMAIN
 
 STATUS_CODES: Final[Mapping[Reason, grpc.StatusCode]] = {
     Reason.INVALID_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
-    Reason.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.CREDENTIAL_MISSING: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.CREDENTIAL_INVALID: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.CREDENTIAL_EXPIRED: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.CREDENTIAL_REVOKED: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.IDENTITY_MISMATCH: grpc.StatusCode.PERMISSION_DENIED,
     Reason.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Reason.RUNTIME_DUPLICATED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.GENERATION_CHANGED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.POSITION_AHEAD: grpc.StatusCode.OUT_OF_RANGE,
@@ -34,6 +39,7 @@ STATUS_CODES: Final[Mapping[Reason, grpc.StatusCode]] = {
     Reason.STALE_LEASE: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.REVISION_CONFLICT: grpc.StatusCode.ABORTED,
     Reason.IDEMPOTENCY_CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
+    Reason.QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.RATE_LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.LIMIT_REACHED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Reason.STORAGE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
@@ -96,6 +102,9 @@ def _details(refusal: Refusal) -> list[Message]:
     if isinstance(refusal, NotFound):
         name = "/".join(refusal.ids.values())
         details.append(error_details_pb2.ResourceInfo(resource_type=refusal.what, resource_name=_cut(name)))
+    if isinstance(refusal, QuotaExceeded):
+        violation = error_details_pb2.QuotaFailure.Violation(subject=refusal.limit, description=str(refusal))
+        details.append(error_details_pb2.QuotaFailure(violations=[violation]))
     if isinstance(refusal, LeaseHeld | ResourceUnderMaintenance):
         details.append(
             error_details_pb2.ResourceInfo(

@@ -17,8 +17,9 @@ from hub.rpc.codec_lease import abort_to_proto
 from hub.rpc.codec_presence import heartbeat_from_proto
 from hub.rpc.codec_time import duration_to_proto, timestamp_to_proto
 from hub.rpc.identity import caller_of
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck
-from hub.rpc.streams import BidirectionalStream, OpenStreams
+from hub.rpc.streams import BidirectionalStream
 from hub.service.lease_aborts import AbortNotice, LeaseAborts
 from hub.service.presence import Presence
 from synchub.v1.presence_service_pb2 import (
@@ -144,7 +145,7 @@ class _HeartbeatStream:
         if request == self._last and self._caller is not None and self._heartbeat is not None:
             return self._caller, self._heartbeat
         check = RequestCheck(self._handler.limits)
-        caller = caller_of(self._context, request.hub_project, check=check)
+        caller = caller_of(self._context, request.hub_project, check=check, runtime_id=request.runtime_id)
         heartbeat = heartbeat_from_proto(request, self._handler.limits, check=check)
         if self._last is not None:
             for field in ("hub_project", "runtime_id", "instance_id"):

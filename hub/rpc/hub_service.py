@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
+import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from hub.core.limits import Limits
 from hub.core.values import HubGeneration
@@ -45,6 +48,37 @@ class HubService(HubServiceServicer):
             features=sorted(self._facts.features),
             hub_time=timestamp_to_proto(self._now_nanos()),
         )
+
+    async def CreateToken(self, request: object, context: "AnyContext") -> NoReturn:  # noqa: N802
+        """Not there yet."""
+        await _not_there(context)
+
+    async def ListTokens(self, request: object, context: "AnyContext") -> NoReturn:  # noqa: N802
+        """Not there yet."""
+        await _not_there(context)
+
+    async def RevokeToken(self, request: object, context: "AnyContext") -> NoReturn:  # noqa: N802
+        """Not there yet."""
+        await _not_there(context)
+
+    async def BackupHub(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
+        """Not there yet."""
+        await _not_there(context)
+
+    async def PruneEvents(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
+        """Not there yet."""
+        await _not_there(context)
+
+    async def VerifyEvents(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
+        """Not there yet."""
+        await _not_there(context)
+
+
+AnyContext = grpc.aio.ServicerContext[Message, Message]
+
+
+async def _not_there(context: AnyContext) -> NoReturn:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this hub does not serve the call yet")
 
 
 def limits_to_proto(limits: Limits) -> HubLimits:

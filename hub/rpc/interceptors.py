@@ -1,4 +1,5 @@
-"""What holds for every call: refusals become statuses, faults become INTERNAL with a reference.
+"""What holds for every call: who calls is found out, refusals become statuses, faults become INTERNAL
+with a reference.
 
 The text of an exception that nobody caught would reach the client word for word; so nothing that is
 not a ``Refusal`` leaves the hub. It works for all four kinds of calls and for both ways of writing a
@@ -8,8 +9,7 @@ streaming handler (a generator, or ``read()`` and ``write()``).
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -19,7 +19,9 @@ from google.rpc import status_pb2
 
 from hub.core.errors import InvalidRequest, Refusal, Violation
 from hub.rpc.error_table import Reference, grpc_status, status_from_refusal, status_of_fault
-from hub.rpc.streams import CONNECTION_LOST, STATUS_SECONDS_MAX, ErrorReporter
+from hub.rpc.identity import OWN_METHODS_PREFIX, Admission
+from hub.rpc.open_streams import ErrorReporter
+from hub.rpc.streams import CONNECTION_LOST, STATUS_SECONDS_MAX
 
 log = structlog.get_logger(__name__)
 
@@ -27,22 +29,13 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 Deserializer = Callable[[bytes], Request]
 Context = grpc.aio.ServicerContext[Request, Response]
+Requests = AsyncIterator[Request]
 if TYPE_CHECKING:
     # Generic in its stubs only.
     MethodHandler = grpc.RpcMethodHandler[Request, Response]
     FindHandler = Callable[
         [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]
     ]
-
-OWN_METHODS_PREFIX: Final = "/synchub."
-"""Methods whose undecodable requests are refused in our own words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undecodable:
-    """Stands for a unary request whose bytes are not the message that they should be."""
-
-    refusal: InvalidRequest
 
 
 class FaultReporter:
@@ -64,9 +57,9 @@ class FaultReporter:
 class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler once."""
 
-    def __init__(self, reporter: ErrorReporter) -> None:
-        """Keep what turns errors into statuses."""
-        self._guard = CallGuard(reporter)
+    def __init__(self, reporter: ErrorReporter, admission: Admission) -> None:
+        """Keep what turns errors into statuses, and what finds out who calls."""
+        self._guard = CallGuard(reporter, admission)
         self._wrapped: dict[str, tuple[object, object]] = {}
 
     async def intercept_service(
@@ -87,11 +80,42 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
 
 
 class CallGuard:
-    """Ends calls by what their handlers raise."""
+    """Begins calls with who makes them, and ends them by what their handlers raise."""
 
-    def __init__(self, reporter: ErrorReporter) -> None:
-        """Keep what turns errors into statuses."""
+    def __init__(self, reporter: ErrorReporter, admission: Admission) -> None:
+        """Keep what turns errors into statuses, and what finds out who calls."""
         self._reporter = reporter
+        self._admission = admission
+
+    def begin(self, context: Context[Request, Response], *, method: str) -> None:
+        """Find out who calls.
+
+        A call that begins with a stream of requests is not refused here: that is said in band, by
+        ``BidirectionalStream``, else the client would not see why.
+        """
+        self._admission.begin(context, method)
+
+    def admit(
+        self,
+        raw: bytes | Request,
+        context: Context[Request, Response],
+        *,
+        method: str,
+        deserializer: Deserializer[Request] | None,
+    ) -> Request:
+        """Return the request of a call that has one, decoded only once it is known who calls.
+
+        Raises: Unauthenticated, PermissionDenied, InvalidRequest.
+        """
+        call = self._admission.begin(context, method)
+        if call.refusal is not None:
+            raise call.refusal
+        if deserializer is None:
+            return cast("Request", raw)
+        try:
+            return deserializer(cast("bytes", raw))
+        except DecodeError as error:
+            raise _undecodable() from error
 
     async def end(self, error: Exception, context: Context[Request, Response], *, method: str) -> NoReturn:
         """End a call with the status of an exception; what has ended it already goes on."""
@@ -113,29 +137,36 @@ def guarded_handler(
     handler: "MethodHandler[Request, Response]", method: str, *, guard: CallGuard
 ) -> "MethodHandler[Request, Response]":
     """Return a handler that does the same, but lets out only statuses."""
-    guarded = _GuardedHandler(handler, guard, method)
+    guarded = _GuardedHandler(handler)
+    deserializer = handler.request_deserializer if method.startswith(OWN_METHODS_PREFIX) else None
+    if deserializer is not None:
+        # A single request comes as bytes: it is decoded when it is known who calls.
+        guarded.request_deserializer = (
+            _refusing_deserializer(deserializer) if handler.request_streaming else None
+        )
     if handler.request_streaming and handler.response_streaming:
-        guarded.stream_stream = _guard_stream(handler.stream_stream, guard, method=method)
+        guarded.stream_stream = _guard_requests(handler.stream_stream, guard, method=method)
     elif handler.request_streaming:
-        guarded.stream_unary = _guard_unary(handler.stream_unary, guard, method=method)
+        guarded.stream_unary = _guard_unary(handler.stream_unary, guard, method=method, deserializer=None)
     elif handler.response_streaming:
-        guarded.unary_stream = _guard_stream(handler.unary_stream, guard, method=method)
+        guarded.unary_stream = _guard_stream(
+            handler.unary_stream, guard, method=method, deserializer=deserializer
+        )
     else:
-        guarded.unary_unary = _guard_unary(handler.unary_unary, guard, method=method)
+        guarded.unary_unary = _guard_unary(
+            handler.unary_unary, guard, method=method, deserializer=deserializer
+        )
     return cast("MethodHandler[Request, Response]", guarded)
 
 
 class _GuardedHandler(Generic[Request, Response]):
     """The attributes that gRPC reads from a method handler."""
 
-    def __init__(self, handler: "MethodHandler[Request, Response]", guard: CallGuard, method: str) -> None:
+    def __init__(self, handler: "MethodHandler[Request, Response]") -> None:
         self.request_streaming = handler.request_streaming
         self.response_streaming = handler.response_streaming
         self.response_serializer = handler.response_serializer
         self.request_deserializer: object = handler.request_deserializer
-        if handler.request_deserializer is not None and method.startswith(OWN_METHODS_PREFIX):
-            make = _refusing_deserializer if handler.request_streaming else _marking_deserializer
-            self.request_deserializer = make(handler.request_deserializer)
         self.unary_unary: object = None
         self.unary_stream: object = None
         self.stream_unary: object = None
@@ -145,18 +176,6 @@ class _GuardedHandler(Generic[Request, Response]):
 def _undecodable() -> InvalidRequest:
     sentence = "cannot be decoded: it is another message, or a text in it is not UTF-8"
     return InvalidRequest([Violation("request", sentence)])
-
-
-def _marking_deserializer(deserializer: Deserializer[Request]) -> Deserializer[Request | Undecodable]:
-    """Return a deserializer that marks what it cannot decode, for the guard to refuse."""
-
-    def deserialize(raw: bytes) -> Request | Undecodable:
-        try:
-            return deserializer(raw)
-        except DecodeError:
-            return Undecodable(_undecodable())
-
-    return deserialize
 
 
 def _refusing_deserializer(deserializer: Deserializer[Request]) -> Deserializer[Request]:
@@ -171,14 +190,15 @@ def _refusing_deserializer(deserializer: Deserializer[Request]) -> Deserializer[
     return deserialize
 
 
-def _guard_unary(behavior: object, guard: CallGuard, *, method: str) -> object:
-    """Guard a handler with one response."""
+def _guard_unary(
+    behavior: object, guard: CallGuard, *, method: str, deserializer: Deserializer[Request] | None
+) -> object:
+    """Guard a handler with one response; ``deserializer`` is None where its request comes decoded."""
     answer = cast("Callable[[Request, Context[Request, Response]], Awaitable[Response]]", behavior)
 
-    async def guarded(request: Request, context: Context[Request, Response]) -> Response:
+    async def guarded(raw: bytes | Request, context: Context[Request, Response]) -> Response:
         try:
-            if isinstance(request, Undecodable):
-                raise request.refusal
+            request = guard.admit(raw, context, method=method, deserializer=deserializer)
             return await answer(request, context)
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
             await guard.end(error, context, method=method)
@@ -186,17 +206,18 @@ def _guard_unary(behavior: object, guard: CallGuard, *, method: str) -> object:
     return guarded
 
 
-def _guard_stream(behavior: object, guard: CallGuard, *, method: str) -> object:
-    """Guard a handler with many responses, given as a generator or written by hand."""
+def _guard_stream(
+    behavior: object, guard: CallGuard, *, method: str, deserializer: Deserializer[Request] | None
+) -> object:
+    """Guard a handler with one request and many responses, given as a generator or written by hand."""
     if inspect.isasyncgenfunction(behavior):
         generate = cast("Callable[[Request, Context[Request, Response]], AsyncIterator[Response]]", behavior)
 
         async def guarded_generator(
-            request: Request, context: Context[Request, Response]
+            raw: bytes | Request, context: Context[Request, Response]
         ) -> AsyncIterator[Response]:
             try:
-                if isinstance(request, Undecodable):
-                    raise request.refusal
+                request = guard.admit(raw, context, method=method, deserializer=deserializer)
                 async for response in generate(request, context):
                     yield response
             except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
@@ -206,11 +227,42 @@ def _guard_stream(behavior: object, guard: CallGuard, *, method: str) -> object:
 
     write_all = cast("Callable[[Request, Context[Request, Response]], Awaitable[None]]", behavior)
 
-    async def guarded_writer(request: Request, context: Context[Request, Response]) -> None:
+    async def guarded_writer(raw: bytes | Request, context: Context[Request, Response]) -> None:
         try:
-            if isinstance(request, Undecodable):
-                raise request.refusal
+            request = guard.admit(raw, context, method=method, deserializer=deserializer)
             await write_all(request, context)
+        except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
+            await guard.end(error, context, method=method)
+
+    return guarded_writer
+
+
+def _guard_requests(behavior: object, guard: CallGuard, *, method: str) -> object:
+    """Guard a handler with many requests and many responses."""
+    if inspect.isasyncgenfunction(behavior):
+        generate = cast(
+            "Callable[[Requests[Request], Context[Request, Response]], AsyncIterator[Response]]",
+            behavior,
+        )
+
+        async def guarded_generator(
+            requests: Requests[Request], context: Context[Request, Response]
+        ) -> AsyncIterator[Response]:
+            try:
+                guard.begin(context, method=method)
+                async for response in generate(requests, context):
+                    yield response
+            except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
+                await guard.end(error, context, method=method)
+
+        return guarded_generator
+
+    write_all = cast("Callable[[Requests[Request], Context[Request, Response]], Awaitable[None]]", behavior)
+
+    async def guarded_writer(requests: Requests[Request], context: Context[Request, Response]) -> None:
+        try:
+            guard.begin(context, method=method)
+            await write_all(requests, context)
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
             await guard.end(error, context, method=method)
 

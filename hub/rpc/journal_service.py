@@ -25,8 +25,9 @@ from hub.rpc.codec_journal import (
     visible_nanos_from_proto,
 )
 from hub.rpc.identity import caller_of
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck, page_token_after
-from hub.rpc.streams import OpenStreams, WatchStream, write_answer
+from hub.rpc.streams import WatchStream, write_answer
 from hub.service.journal import Journal
 from hub.service.journal_reads import JournalReads
 from hub.service.journal_watch import JournalWatches
@@ -66,7 +67,9 @@ class JournalService(JournalServiceServicer):
     ) -> messages.CommitResponse:
         """Store all of a commit or nothing, once a message id."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(
+            context, request.hub_project, check=check, runtime_id=request.credential.runtime_id
+        )
         commit = commit_from_proto(request, self._limits, check=check)
         committed = await self._journal.commit(caller, commit, bytes_count=request.ByteSize())
         return committed_to_proto(committed)
@@ -78,7 +81,9 @@ class JournalService(JournalServiceServicer):
     ) -> messages.ListStreamEventsResponse:
         """Return a page of a stream."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(
+            context, request.hub_project, check=check, runtime_id=request.credential.runtime_id
+        )
         query = stream_query_from_proto(request, check)
         bounds = self._event_bounds(check.journal_page_size(request.page_size))
         check.refuse_violations()

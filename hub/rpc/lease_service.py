@@ -28,9 +28,10 @@ from hub.rpc.codec_lease import (
 )
 from hub.rpc.codec_time import nanos_to_duration, timestamp_to_proto
 from hub.rpc.identity import caller_of
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.renew_handler import RenewContext, RenewHandler
 from hub.rpc.requests import RequestCheck, page_token_after
-from hub.rpc.streams import OpenStreams, WatchStream, write_answer
+from hub.rpc.streams import WatchStream, write_answer
 from hub.service.lease_reads import LeaseReads
 from hub.service.lease_watch import LeaseWatches
 from hub.service.leases import Leases
@@ -75,7 +76,7 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.AcquireLeaseResponse:
         """Grant a lease, at once or in its turn."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, runtime_id=request.runtime_id)
         check.identifier("resource", request.resource)
         nonce = request.nonce or self._new_nonce()
         claim = claim_from_proto(request, self._limits, nonce=nonce, check=check)
@@ -101,7 +102,9 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.RenewLeaseResponse:
         """Extend a lease."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(
+            context, request.hub_project, check=check, runtime_id=request.credential.runtime_id
+        )
         credential = credential_from_proto(request.credential, check)
         ttl_nanos = ttl_from_proto(request.ttl, self._limits, check=check)
         check.refuse_violations()
@@ -122,7 +125,9 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.ReleaseLeaseResponse:
         """Take a lease back."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(
+            context, request.hub_project, check=check, runtime_id=request.credential.runtime_id
+        )
         credential = credential_from_proto(request.credential, check)
         repeat = repeat_from_proto(request, check)
         check.refuse_violations()
@@ -136,7 +141,9 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.TransferLeaseResponse:
         """Hand a lease on."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(
+            context, request.hub_project, check=check, runtime_id=request.credential.runtime_id
+        )
         credential = credential_from_proto(request.credential, check)
         next_holder = next_holder_from_proto(request, check)
         ttl_nanos = ttl_from_proto(request.ttl, self._limits, check=check)
@@ -156,7 +163,7 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.TakeoverLeaseResponse:
         """Grant a lease whose holder let it expire."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, runtime_id=request.runtime_id)
         check.identifier("resource", request.resource)
         nonce = request.nonce or self._new_nonce()
         claim = claim_from_proto(request, self._limits, nonce=nonce, check=check)
@@ -204,7 +211,7 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.BeginMaintenanceResponse:
         """Take a resource out of use."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, runtime_id=request.runtime_id)
         check.identifier("resource", request.resource)
         nonce = request.nonce or self._new_nonce()
         claim = claim_from_proto(request, self._limits, nonce=nonce, check=check)
@@ -229,7 +236,9 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.RenewMaintenanceResponse:
         """Extend a maintenance."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(
+            context, request.hub_project, check=check, runtime_id=request.credential.runtime_id
+        )
         credential = credential_from_proto(request.credential, check)
         ttl_nanos = ttl_from_proto(request.ttl, self._limits, check=check)
         check.refuse_violations()
@@ -247,7 +256,9 @@ class LeaseService(LeaseServiceServicer):
     ) -> messages.FinishMaintenanceResponse:
         """Give a resource free again."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(
+            context, request.hub_project, check=check, runtime_id=request.credential.runtime_id
+        )
         credential = credential_from_proto(request.credential, check)
         repeat = repeat_from_proto(request, check)
         check.refuse_violations()

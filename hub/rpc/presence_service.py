@@ -9,8 +9,9 @@ from hub.core.values import RuntimeId
 from hub.rpc.codec_presence import runtime_to_proto, states_from_proto
 from hub.rpc.heartbeat_handler import HeartbeatContext, HeartbeatHandler
 from hub.rpc.identity import caller_of
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck, page_token_after
-from hub.rpc.streams import OpenStreams, WatchStream, write_answer
+from hub.rpc.streams import WatchStream, write_answer
 from hub.service.presence import Presence
 from synchub.v1.presence_service_pb2 import (
     GetRuntimeRequest,

@@ -21,8 +21,9 @@ from hub.rpc.codec_push import (
     reconciled_to_proto,
 )
 from hub.rpc.identity import caller_of
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck
-from hub.rpc.streams import CONNECTION_LOST, BidirectionalStream, OpenStreams
+from hub.rpc.streams import CONNECTION_LOST, BidirectionalStream
 from hub.service.ingest import Ingest, PushOutcome
 from hub.service.reconcile import Reconcile
 from synchub.v1.sync_service_pb2 import (
@@ -64,7 +65,7 @@ class PushHandler:
     ) -> ReconcileRunsResponse:
         """Serve one reconcile."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, runtime_id=request.runtime_id)
         check.refuse_violations()
         generation, runs = await self._reconcile.reconcile(
             caller, reconcile_from_proto(request, self._limits)
@@ -138,7 +139,14 @@ class _PushStream:
         """Hand one batch to the writer, or refuse it in its turn."""
         try:
             check = RequestCheck(self._limits)
-            caller = caller_of(self._context, request.hub_project, check=check)
+            caller = caller_of(
+                self._context,
+                request.hub_project,
+                check=check,
+                runtime_id=request.runtime_id,
+                project_id=request.project_id,
+                run_id=request.run_id,
+            )
             check.refuse_violations({"projectId": request.project_id, "runId": request.run_id})
             batch = batch_from_proto(request, self._limits)
             future = await self._ingest.submit(caller, batch)

@@ -12,8 +12,9 @@ from hub.core.selection import EventScope, RunFilter, RunPlace
 from hub.core.values import AlertId, ProjectId, RunId, RuntimeId
 from hub.rpc.codec_read import add_events_to_proto, alert_to_proto, project_to_proto, run_to_proto
 from hub.rpc.identity import caller_of
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck, page_token_after
-from hub.rpc.streams import OpenStreams, WatchStream, write_answer
+from hub.rpc.streams import WatchStream, write_answer
 from hub.service.alert_watch import AlertWatches
 from hub.service.projects import Projects
 from hub.service.reads import EventQuery, Reads
@@ -50,7 +51,7 @@ class ReadHandlers:
     ) -> messages.GetRunResponse:
         """Return one run."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id=request.project_id)
         check.identifier("project_id", request.project_id)
         check.identifier("run_id", request.run_id)
         check.refuse_violations()
@@ -64,7 +65,7 @@ class ReadHandlers:
     ) -> messages.ListRunsResponse:
         """Return a page of runs."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id=request.project_id)
         check.optional_identifier("project_id", request.project_id)
         check.optional_identifier("runtime_id", request.runtime_id)
         entries_max = check.page_size(request.page_size)
@@ -91,7 +92,7 @@ class ReadHandlers:
     ) -> messages.ListEventsResponse:
         """Return a page of events of a run, or its newest ones."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id=request.project_id)
         check.identifier("project_id", request.project_id)
         check.identifier("run_id", request.run_id)
         check.not_negative("after_sequence", request.after_sequence)
@@ -128,7 +129,7 @@ class ReadHandlers:
     ) -> None:
         """Stream all events of a scope by run."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id=request.project_id)
         scope = checked_scope(check, request.project_id, run_id=request.run_id)
         check.refuse_violations()
         with WatchStream(self._open_streams, method="ExportEvents"):
@@ -145,7 +146,7 @@ class ReadHandlers:
     ) -> messages.ListAlertsResponse:
         """Return a page of alerts."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id="")
         entries_max = check.page_size(request.page_size)
         key = check.text_page_key(request, request.page_token, count=1)
         check.refuse_violations()
@@ -173,7 +174,7 @@ class ReadHandlers:
     ) -> messages.AcknowledgeAlertResponse:
         """Mark an alert as seen."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id="")
         check.identifier("alert_id", request.alert_id)
         check.refuse_violations()
         alert = await self._alerts.acknowledge(caller, AlertId(request.alert_id))
@@ -186,7 +187,7 @@ class ReadHandlers:
     ) -> messages.BindProjectResponse:
         """Bind a project to the hub project."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id=request.project_id)
         check.identifier("project_id", request.project_id)
         check.refuse_violations()
         project = await self._projects.bind(caller, ProjectId(request.project_id))
@@ -199,7 +200,7 @@ class ReadHandlers:
     ) -> messages.ReleaseProjectResponse:
         """Take back a binding."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id=request.project_id)
         check.identifier("project_id", request.project_id)
         check.refuse_violations()
         await self._projects.release(caller, ProjectId(request.project_id))
@@ -212,7 +213,7 @@ class ReadHandlers:
     ) -> messages.ListProjectsResponse:
         """Return a page of projects."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id="")
         entries_max = check.page_size(request.page_size)
         key = check.text_page_key(request, request.page_token, count=1)
         check.refuse_violations()

@@ -13,9 +13,10 @@ from hub.core.limits import Limits
 from hub.core.tenure import Credential, Tenure
 from hub.core.values import Caller, HubProject, ResourceName
 from hub.rpc.codec_lease import abort_to_proto, credential_from_proto, renewal_to_proto, ttl_from_proto
-from hub.rpc.identity import caller_of
+from hub.rpc.identity import caller_of, refuse_mismatch
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck
-from hub.rpc.streams import BidirectionalStream, OpenStreams
+from hub.rpc.streams import BidirectionalStream
 from hub.service.lease_aborts import AbortNotice, LeaseAborts
 from hub.service.leases import Leases
 from synchub.v1.lease_service_pb2 import RenewLeasesRequest, RenewLeasesResponse
@@ -121,7 +122,9 @@ class _RenewStream:
         limits = self._handler.limits
         check = RequestCheck(limits)
         caller = caller_of(self._context, request.hub_project, check=check)
-        if self._hub_project not in (None, request.hub_project):
+        for renewal in request.renewals:
+            refuse_mismatch(caller, runtime_id=renewal.credential.runtime_id)
+        if self._hub_project not in (None, caller.hub_project):
             check.add("hub_project", "is another than before on this stream; open a stream of its own")
         count = len(request.renewals)
         if not 1 <= count <= limits.lease_renewals_max:

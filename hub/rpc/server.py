@@ -18,7 +18,6 @@ from hub.core.errors import StartRefused
 from hub.rpc.interceptors import RefusalInterceptor
 from hub.rpc.options import server_options
 from hub.rpc.reflected_pool import ReflectedPool
-from hub.rpc.streams import ErrorReporter
 
 REFLECTION_SERVICE: Final = reflection.SERVICE_NAME
 HEALTH_SERVICE: Final = health.SERVICE_NAME
@@ -34,13 +33,13 @@ class HubServer:
         self,
         add_services: AddServices,
         *,
-        reporter: ErrorReporter,
+        interceptor: RefusalInterceptor,
         message_bytes_max: int,
         is_channelz_enabled: bool,
     ) -> None:
         """Make the server; call inside the running loop. Nothing is bound yet."""
         self._server = grpc.aio.server(
-            interceptors=[RefusalInterceptor(reporter)],
+            interceptors=[interceptor],
             options=server_options(
                 message_bytes_max=message_bytes_max, is_channelz_enabled=is_channelz_enabled
             ),
@@ -60,9 +59,8 @@ class HubServer:
     def bind(self, host: str, port: int) -> int:
         """Bind an address and return its port, which is another one where 0 was asked for.
 
-        Raises: StartRefused where it is not on loopback, or in use.
+        Raises: StartRefused where it is in use.
         """
-        refuse_beyond_loopback(host, flag="--listen")
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             bound_port = self._server.add_insecure_port(address)

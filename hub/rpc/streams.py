@@ -7,11 +7,11 @@ would end the call.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from math import ceil
 from types import TracebackType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import grpc.aio
 from google.rpc import status_pb2
@@ -19,6 +19,7 @@ from google.rpc import status_pb2
 from hub.core.errors import HubStopping, LimitReached, Refusal
 from hub.core.limits import Limits
 from hub.rpc.error_table import grpc_status
+from hub.rpc.open_streams import OpenStreams
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -26,94 +27,8 @@ Context = grpc.aio.ServicerContext[Request, Response]
 
 CONNECTION_LOST: Final = (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError)
 """What gRPC raises from a read or write where the client is gone."""
-WRITES_CHECKED_SECONDS: Final = 1.0
-"""How often it is looked whether a write waits for too long."""
 STATUS_SECONDS_MAX: Final = 2.0
 """How long sending a status may take; it waits behind answers that the client does not read."""
-
-
-class ErrorReporter(Protocol):
-    """Turns what a handler raised into what the client is told."""
-
-    def status_of(self, error: Exception, *, method: str) -> status_pb2.Status:
-        """Return the status; a fault of the hub is logged."""
-
-
-class OpenStream(Protocol):
-    """A stream that can be asked to end because the hub stops."""
-
-    def drain(self) -> None:
-        """Answer what can still be answered, then end. Returns at once."""
-
-    def cut_if_unread(self, before_seconds: float) -> None:
-        """Give up a write that began before this moment of the loop's clock. Returns at once."""
-
-
-class OpenStreams:
-    """Every stream that is open: how many of each kind, bounded, and ended together at a stop."""
-
-    def __init__(self, *, limits: Limits, reporter: ErrorReporter) -> None:
-        """Begin with none."""
-        self.limits = limits
-        self.reporter = reporter
-        self._streams: dict[OpenStream, str] = {}
-        self._counts: dict[str, int] = {}
-        self._background: set[asyncio.Task[None]] = set()
-        self._is_draining = False
-        self._all_ended = asyncio.Event()
-        self._all_ended.set()
-
-    def counts(self) -> Mapping[str, int]:
-        """Return how many streams of each kind are open."""
-        return self._counts
-
-    def add(self, stream: OpenStream, *, kind: str) -> None:
-        """Count a stream in.
-
-        Raises: HubStopping once the hub drains; LimitReached where too many are open.
-        """
-        if self._is_draining:
-            raise HubStopping
-        if len(self._streams) >= self.limits.open_streams_max:
-            raise LimitReached("open_streams_max", self.limits.open_streams_max)
-        self._streams[stream] = kind
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        self._all_ended.clear()
-
-    def remove(self, stream: OpenStream) -> None:
-        """Count a stream out."""
-        kind = self._streams.pop(stream)
-        self._counts[kind] -= 1
-        if not self._streams:
-            self._all_ended.set()
-
-    def in_background(self, work: Coroutine[None, None, None]) -> None:
-        """Run something that nobody waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    async def watch_writes(self, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Cut the streams whose answers nobody reads, until cancelled.
-
-        One look at all of them now and then: a timer for each write would cost more than the write.
-        """
-        seconds_max = self.limits.unread_answer_seconds_max
-        while True:
-            await sleep(min(WRITES_CHECKED_SECONDS, seconds_max / 4))
-            before = asyncio.get_running_loop().time() - seconds_max
-            for stream in tuple(self._streams):
-                stream.cut_if_unread(before)
-
-    async def drain(self, seconds_max: float) -> bool:
-        """Take no new streams and ask all to end; return whether they did within that time."""
-        self._is_draining = True
-        for stream in tuple(self._streams):
-            stream.drain()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds_max):
-                await self._all_ended.wait()
-        return not self._streams
 
 
 class BidirectionalStream(Generic[Request, Response]):
@@ -341,7 +256,8 @@ class BidirectionalStream(Generic[Request, Response]):
 
 
 class WatchStream:
-    """A call that is answered until the client leaves: counted, and ended by HubStopping at a stop.
+    """A call that is answered until the client leaves: counted, and ended by a refusal at a stop or where
+    its credential ends.
 
     A context manager around the handler's body; it interrupts whatever the body waits for.
     """
@@ -351,7 +267,7 @@ class WatchStream:
         self._open_streams = open_streams
         self._method = method
         self._task: asyncio.Task[None] | None = None
-        self._is_drained = False
+        self._refusal: Refusal | None = None
 
     def __enter__(self) -> "WatchStream":
         self._task = asyncio.current_task()
@@ -365,19 +281,25 @@ class WatchStream:
         traceback: TracebackType | None,
     ) -> None:
         self._open_streams.remove(self)
-        is_ours = self._is_drained and isinstance(error, asyncio.CancelledError)
+        refusal = self._refusal
+        if refusal is None or not isinstance(error, asyncio.CancelledError):
+            return
         # Like asyncio.timeout does: the cancellation was ours, unless somebody else's came too.
-        if is_ours and self._task is not None and self._task.uncancel() == 0:
-            raise HubStopping from error
+        if self._task is not None and self._task.uncancel() == 0:
+            raise refusal from error
 
     def cut_if_unread(self, before_seconds: float) -> None:
         """Do nothing: ``write_answer`` has a timer of its own."""
 
-    def drain(self) -> None:
-        """Interrupt the body."""
-        if self._task is not None and not self._is_drained:
-            self._is_drained = True
+    def end(self, refusal: Refusal) -> None:
+        """Interrupt the body, and end the call with a refusal; the first one counts."""
+        if self._task is not None and self._refusal is None:
+            self._refusal = refusal
             self._task.cancel()
+
+    def drain(self) -> None:
+        """End the call because the hub stops."""
+        self.end(HubStopping())
 
 
 async def write_answer(context: Context[Request, Response], response: Response, *, limits: Limits) -> None:

@@ -7,9 +7,10 @@ import grpc.aio
 from hub.core.limits import Limits
 from hub.rpc.codec_read import alert_to_proto, watch_answer_to_proto
 from hub.rpc.identity import caller_of
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.read_handlers import check_event_types, checked_scope
 from hub.rpc.requests import RequestCheck
-from hub.rpc.streams import OpenStreams, WatchStream, write_answer
+from hub.rpc.streams import WatchStream, write_answer
 from hub.service.alert_watch import AlertWatches
 from hub.service.watch import Watches, WatchQuery
 from synchub.v1 import sync_service_pb2 as messages
@@ -33,7 +34,7 @@ class WatchHandlers:
     async def watch_events(self, request: messages.WatchEventsRequest, context: WatchEventsContext) -> None:
         """Stream events by position, stored ones and live ones."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id=request.project_id)
         scope = checked_scope(check, request.project_id, run_id=request.run_id)
         check.optional_identifier("hub_generation", request.hub_generation)
         check.not_negative("after_position", request.after_position)
@@ -59,7 +60,7 @@ class WatchHandlers:
     async def watch_alerts(self, request: messages.WatchAlertsRequest, context: WatchAlertsContext) -> None:
         """Stream alerts as they change."""
         check = RequestCheck(self._limits)
-        caller = caller_of(context, request.hub_project, check=check)
+        caller = caller_of(context, request.hub_project, check=check, project_id="")
         check.refuse_violations()
         with WatchStream(self._open_streams, method="WatchAlerts"):
             async with aclosing(self._alerts.watch(caller)) as all_news:

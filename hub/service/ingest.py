@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hub.core.alert import Observation, observations_of_batch
 from hub.core.errors import RuntimeDuplicated
+from hub.core.identity_errors import PermissionDenied
 from hub.core.ingest import (
     BatchDecision,
     PushBatch,
@@ -28,11 +29,13 @@ from hub.core.values import (
     ConflictReason,
     HubProject,
     InstanceId,
+    ProjectId,
     RunHead,
     RuntimeId,
 )
 from hub.service.alert_book import AlertBook
 from hub.service.instruments import Instruments
+from hub.service.token_book import check_still_counts
 from hub.service.writer import AsyncWriter, Command, Lane
 from hub.store.contract import WriteTransaction
 
@@ -56,13 +59,17 @@ class Ingest:
         limits: Limits,
         instruments: Instruments,
         wall_nanos: Callable[[], int],
+        credential_nanos: Callable[[], int],
     ) -> None:
-        """Bind the writer; ``wall_nanos`` gives receive times, which decide nothing."""
+        """Bind the writer; ``wall_nanos`` gives receive times, which decide nothing, ``credential_nanos``
+        the time by which credentials end.
+        """
         self._writer = writer
         self._alert_book = alert_book
         self._limits = limits
         self._instruments = instruments
         self._wall_nanos = wall_nanos
+        self._credential_nanos = credential_nanos
 
     async def submit(self, caller: Caller, batch: PushBatch) -> "asyncio.Future[PushOutcome]":
         """Queue a batch, after a wait where the writer's queue is full; return its future.
@@ -78,6 +85,7 @@ class Ingest:
         """Return the command that ingests a batch."""
 
         def ingest(transaction: WriteTransaction, now_nanos: int) -> PushOutcome:
+            check_still_counts(transaction, caller, credential_nanos=self._credential_nanos())
             if batch.instance_id is not None:
                 check_instance(
                     transaction,
@@ -88,7 +96,7 @@ class Ingest:
                 )
             outcome, owner = apply_batch(
                 transaction,
-                caller.hub_project,
+                caller,
                 batch=batch,
                 now_nanos=now_nanos,
                 receive_nanos=self._wall_nanos(),
@@ -117,13 +125,17 @@ class Ingest:
 
 def apply_batch(
     transaction: WriteTransaction,
-    hub_project: HubProject,
+    caller: Caller,
     *,
     batch: PushBatch,
     now_nanos: int,
     receive_nanos: int,
 ) -> tuple[PushOutcome, HubProject | None]:
-    """Decide a batch by rows 4 to 11 and store what is accepted; return also the project's owner."""
+    """Decide a batch by rows 4 to 11 and store what is accepted; return also the project's owner.
+
+    Raises: PermissionDenied where the project is nobody's and the caller may not take it.
+    """
+    hub_project = caller.hub_project
     owner = transaction.project_owner(batch.project_id)
     if owner is not None and owner != hub_project:
         return PushOutcome(refuse_whole(batch, ConflictReason.PROJECT_MISMATCH), None), owner
@@ -136,6 +148,7 @@ def apply_batch(
         return PushOutcome(decision, head), owner
     # Only an accepted event binds: the project to its hub project, the run to its runtime.
     if owner is None:
+        _check_may_bind(transaction, caller, batch.project_id)
         transaction.bind_project(hub_project, batch.project_id, now_nanos=now_nanos)
     if stored_head is None:
         head = transaction.create_run(hub_project, head, receive_nanos=receive_nanos)
@@ -151,6 +164,19 @@ def apply_batch(
         after = replace(after, run_key=head.run_key)
     transaction.save_run_head(after, receive_nanos)
     return PushOutcome(decision, after), owner
+
+
+def _check_may_bind(transaction: WriteTransaction, caller: Caller, project_id: ProjectId) -> None:
+    """Return where the caller may take a project that nobody has.
+
+    A certificate has no prefixes. Once there is more than one hub project, it takes nothing by itself.
+    """
+    if caller.is_certificate and transaction.tokens.has_other_hub_project(caller.hub_project):
+        sentence = (
+            f"project {project_id!r} is not bound; with more than one hub project a certificate binds none:"
+            " ask an operator to bind it"
+        )
+        raise PermissionDenied(sentence, project_id)
 
 
 def check_instance(

@@ -30,6 +30,7 @@ from hub.core.outbox import (
 )
 from hub.core.selection import PageBounds
 from hub.core.values import Caller, HubProject
+from hub.service.token_book import check_still_counts
 from hub.service.writer import AsyncWriter, Lane
 from hub.store.contract import WriteTransaction
 from hub.store.journal_contract import JournalWrites
@@ -77,11 +78,21 @@ class OutboxAnswer(NamedTuple):
 class Journal:
     """The use cases that change the journal."""
 
-    def __init__(self, writer: AsyncWriter, *, limits: Limits, new_claim_id: Callable[[], str]) -> None:
-        """Bind the writer; ``new_claim_id`` makes ids by chance, on any thread."""
+    def __init__(
+        self,
+        writer: AsyncWriter,
+        *,
+        limits: Limits,
+        new_claim_id: Callable[[], str],
+        credential_nanos: Callable[[], int],
+    ) -> None:
+        """Bind the writer; ``new_claim_id`` makes ids by chance, on any thread, ``credential_nanos`` gives
+        the time by which credentials end.
+        """
         self._writer = writer
         self._limits = limits
         self._new_claim_id = new_claim_id
+        self._credential_nanos = credential_nanos
 
     # --- commits ---
 
@@ -94,6 +105,7 @@ class Journal:
         hub_project = caller.hub_project
 
         def command(transaction: WriteTransaction, now_nanos: int) -> Committed:
+            check_still_counts(transaction, caller, credential_nanos=self._credential_nanos())
             journal = transaction.journal
             recovered = decide_recovery(commit, journal.commit(hub_project, commit.message_id))
             if recovered is not None:

@@ -1,6 +1,7 @@
 """Which project belongs to which hub project, bound and released by operators."""
 
-from hub.core.errors import InvalidRequest, NotFound, PermissionDenied, Violation
+from hub.core.errors import InvalidRequest, NotFound, Violation
+from hub.core.identity_errors import project_taken
 from hub.core.values import Caller, Project, ProjectId
 from hub.service.writer import AsyncWriter
 from hub.store.contract import WriteTransaction
@@ -24,7 +25,7 @@ class Projects:
             if owner is None:
                 transaction.bind_project(caller.hub_project, project_id, now_nanos=now_nanos)
             elif owner != caller.hub_project:
-                raise PermissionDenied(project_id)
+                raise project_taken(project_id)
             return _existing(transaction, project_id)
 
         return await self._writer.call(command)

@@ -102,6 +102,9 @@ class _Comparison:
 
     def reconciled(self, run: RuntimeRun) -> ReconciledRun:
         """Return the hub's view of a run."""
+        if not self._caller.covers(run.project_id):
+            self._observe_not_covered(run)
+            return _told_nothing(run, ReconcileState.PERMISSION_DENIED)
         owner = self._transaction.project_owner(run.project_id)
         if owner is not None and owner != self._caller.hub_project:
             return _told_nothing(run, ReconcileState.PROJECT_MISMATCH)
@@ -143,6 +146,14 @@ class _Comparison:
         if head.highest_sequence <= above:
             return 0
         return self._transaction.stored_count_after(head, above)
+
+    def _observe_not_covered(self, run: RuntimeRun) -> None:
+        """Alert a run of a project that the credential is not for."""
+        caller = self._caller
+        named = (run.project_id, run.run_id, self._request.runtime_id)
+        key = AlertKey(caller.hub_project, AlertReason.IDENTITY_MISMATCH, *named)
+        sample = AlertSample(0, 0, b"", b"", caller.peer, caller.credential_name)
+        self.observations.append(Observation(key, 1, (sample,)))
 
     def _observe_loss(self, head: RunHead, run: RuntimeRun) -> None:
         """Alert where the hub has less than it acknowledged in this life of its store."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.core.alert import Observation
+from hub.core.credential import Token
 from hub.core.ingest import StoredContent
 from hub.core.resume import GenerationStart
 from hub.core.selection import (
@@ -41,9 +42,11 @@ from hub.core.values import (
     Runtime,
     RuntimeId,
     StoredEvent,
+    TokenId,
 )
 from hub.store.journal_contract import JournalReads, JournalWrites
 from hub.store.lease_contract import LeaseReads, LeaseWrites
+from hub.store.token_contract import TokenReads, TokenWrites
 
 
 @dataclass(slots=True)
@@ -54,7 +57,7 @@ class Changes:
     the head before; all events between the two are of ``runs``.
     ``instances`` the new instances of runtimes, each with the hub time at which it became current;
     ``resources`` those of which something changed, as they are now; ``journal_head_positions`` the new
-    head of every hub project whose journal got events.
+    head of every hub project whose journal got events; ``tokens`` those that were made or revoked.
     """
 
     head_positions: dict[HubProject, int] = field(default_factory=dict)
@@ -64,6 +67,7 @@ class Changes:
     instances: dict[tuple[HubProject, RuntimeId], tuple[InstanceId, int]] = field(default_factory=dict)
     resources: dict[tuple[HubProject, ResourceName], Resource] = field(default_factory=dict)
     journal_head_positions: dict[HubProject, int] = field(default_factory=dict)
+    tokens: dict[TokenId, Token] = field(default_factory=dict)
 
 
 class WriteTransaction(Protocol):
@@ -80,6 +84,10 @@ class WriteTransaction(Protocol):
     @property
     def journal(self) -> JournalWrites:
         """Streams, commits, outbox messages and projections."""
+
+    @property
+    def tokens(self) -> TokenWrites:
+        """Bearer tokens."""
 
     # --- projects ---
 
@@ -206,6 +214,10 @@ class ReadTransaction(Protocol):
     @property
     def journal(self) -> JournalReads:
         """Streams, events, outbox messages and projections."""
+
+    @property
+    def tokens(self) -> TokenReads:
+        """Bearer tokens."""
 
     def head_position(self, hub_project: HubProject) -> int:
         """Return the last position given in a hub project, 0 where none was."""

@@ -41,6 +41,7 @@ from hub.store.alert_rows import samples_from_json
 from hub.store.journal_reading import SqlJournalReads
 from hub.store.lease_reading import SqlLeaseReads
 from hub.store.session import Row, Session, SqlValue
+from hub.store.token_rows import SqlTokenReads
 
 EVENT_BYTES_BESIDE_TEXTS = 128
 """What an event takes on the wire beside its ids, type, attributes and payload, at most, in bytes."""
@@ -68,6 +69,8 @@ class SqlReadTransaction:
         """Resources and tenures."""
         self.journal = SqlJournalReads(session, find_tenant=self._tenant_key)
         """Streams, events, outbox messages and projections."""
+        self.tokens = SqlTokenReads(session, find_tenant=self._tenant_key)
+        """Bearer tokens."""
 
     @property
     def hub_generation(self) -> HubGeneration:

@@ -48,6 +48,7 @@ class StagedChanges:
         kept.instances.update(command.instances)
         kept.resources.update(command.resources)
         kept.journal_head_positions.update(command.journal_head_positions)
+        kept.tokens.update(command.tokens)
         self.of_command = Changes()
 
     def undo_to_savepoint(self) -> None:

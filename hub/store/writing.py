@@ -33,6 +33,7 @@ from hub.store.journal_writing import JournalCaches, SqlJournalWrites
 from hub.store.lease_writing import SqlLeaseWrites
 from hub.store.session import Parameters, Row, Session
 from hub.store.staged_changes import Staged, StagedChanges
+from hub.store.token_rows import SqlTokenWrites
 from synchub.contract import SEQUENCE_MAX
 
 # One encoder for all: json.dumps makes one at each call, and presence is written for thousands.
@@ -74,6 +75,13 @@ class SqlWriteSession:
             caches=self._journal_caches,
         )
         """Streams, commits, outbox messages and projections."""
+        self.tokens = SqlTokenWrites(
+            session=lambda: self._sql,
+            make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
+            changes=lambda: self._changes.of_command,
+            entries_max=limits.tokens_max,
+        )
+        """Bearer tokens."""
 
     # --- the transaction ---
 
@@ -145,7 +153,13 @@ class SqlWriteSession:
     def _staged(self) -> tuple[Staged, ...]:
         """Return everything that follows the transaction."""
         caches = (self._heads, self._owners, self._tenants, self._instances)
-        return (self._changes, *caches, *self.leases.staged, *self._journal_caches.all)
+        return (
+            self._changes,
+            *caches,
+            *self.leases.staged,
+            *self._journal_caches.all,
+            *self.tokens.staged,
+        )
 
     def _first(self, statement: str, parameters: Parameters) -> Row | None:
         """Return the first row of a statement, None where it has none."""

@@ -87,6 +87,7 @@ class Gate:
             limits=self.limits,
             instruments=NoInstruments(),
             wall_nanos=lambda: WALL_NANOS,
+            credential_nanos=self.clock.now,
         )
         self.reconcile = Reconcile(self.async_writer, alert_book=self.alert_book, limits=self.limits)
 

@@ -34,7 +34,10 @@ class JournalGate(LeaseGate):
     def _make_services(self) -> None:
         super()._make_services()
         self.journal = Journal(
-            self.async_writer, limits=self.limits, new_claim_id=lambda: f"claim-{next(self.claim_numbers)}"
+            self.async_writer,
+            limits=self.limits,
+            new_claim_id=lambda: f"claim-{next(self.claim_numbers)}",
+            credential_nanos=self.clock.now,
         )
         self.journal_reads = JournalReads(self.readers, self.async_writer, now_nanos=self.clock.now)
         self.journal_watches = JournalWatches(

@@ -11,8 +11,8 @@ import pytest
 from hub.core.tenure import AbortReason, Claim, Holder, hash_of_nonce
 from hub.core.values import HolderId, ResourceName, RuntimeId
 from hub.rpc.interceptors import FaultReporter
+from hub.rpc.open_streams import OpenStreams
 from hub.rpc.renew_handler import RenewContext, RenewHandler
-from hub.rpc.streams import OpenStreams
 from synchub.v1 import lease_service_pb2 as messages
 from tests.unit.hub.lease_gate import LeaseGate
 
