@@ -1,7 +1,8 @@
 """What every client of the wire needs: addresses, channels, deadlines, and errors as values.
 
 - ``parse_addresses`` reads ``HOST:PORT[,HOST:PORT…]`` as people type it;
-- ``dial`` and ``dial_aio`` make a channel to whichever of these hubs answers;
+- ``dial`` and ``dial_aio`` make a channel to whichever of these hubs answers; what it shows and trusts is
+  said in ``credentials.py``;
 - ``refusal_from_error`` and ``refusal_from_status`` turn what went wrong, whether a call's status or
   the ``error`` field of a stream's response, into one ``Refusal``;
 - ``explain`` says it to a person.
@@ -24,7 +25,11 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from synchub.connection_words import connection_words
 from synchub.contract import MESSAGE_BYTES_MAX
+from synchub.credential_channel import CredentialChannel
+from synchub.credential_channel_aio import CredentialChannelAio
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven, CredentialSource, TlsContents, source_of
 
 UNARY_SECONDS_MAX: Final = 10.0
 """Deadline of a unary call, in seconds; a call that waits in the hub adds how long it may wait."""
@@ -190,25 +195,73 @@ Target = NewType("Target", str)
 """What gRPC dials: an address list under one of its resolver schemes."""
 
 
-def dial(addresses: Sequence[HubAddress], *, retries: bool = True) -> grpc.Channel:
+def dial(
+    addresses: Sequence[HubAddress], *, credentials: CredentialsGiven = NO_CREDENTIALS, retries: bool = True
+) -> grpc.Channel:
     """Return a channel to whichever of these hubs answers, for blocking callers; close it after use.
 
-    Nothing is connected yet, and it never fails: a hub that cannot be reached shows as UNAVAILABLE at
-    the first call. Where several addresses are given by name, it blocks while they are resolved.
-    Without ``retries`` no call is sent twice: for callers that have deadlines of their own.
+    Nothing is connected yet: a hub that cannot be reached, or is not trusted, shows as UNAVAILABLE at the
+    first call. Where several addresses are given by name, it blocks while they are resolved. Without
+    ``retries`` no call is sent twice: for callers that have deadlines of their own.
+
+    The credentials' files are read now, and again when they change: new calls show and trust what they say
+    then, open streams go on. With TLS the hub's certificate has to be for the name or IP address that was
+    dialled. Of several addresses one name is verified, the first one's: each hub's certificate has to have
+    it besides its own.
+
+    Raises: CredentialsError where a file cannot be used.
     """
+    target, source = _target(addresses, resolve_names(addresses)), source_of(credentials)
     options = [(key, value) for key, value in CHANNEL_OPTIONS if key != _RETRIES_OPTION]
     options.append((_RETRIES_OPTION, int(retries)))
-    return grpc.insecure_channel(_target(addresses, resolve_names(addresses)), options=options)
+
+    def connect(tls: TlsContents | None) -> grpc.Channel:
+        if tls is None:
+            return grpc.insecure_channel(target, options=options)
+        trusted = [*options, *_verified_name_option(addresses)]
+        return grpc.secure_channel(target, tls.channel_credentials(), options=trusted)
+
+    return CredentialChannel(source, dial=connect) if _is_shown(source) else connect(None)
 
 
-async def dial_aio(addresses: Sequence[HubAddress]) -> grpc.aio.Channel:
+async def dial_aio(
+    addresses: Sequence[HubAddress], *, credentials: CredentialsGiven = NO_CREDENTIALS
+) -> grpc.aio.Channel:
     """Return a channel like ``dial``'s for the running event loop; close it after use.
 
-    Names are resolved off the loop.
+    Names are resolved, and files read, off the loop. Raises: CredentialsError.
     """
     resolved = await asyncio.to_thread(resolve_names, addresses)
-    return grpc.aio.insecure_channel(_target(addresses, resolved), options=CHANNEL_OPTIONS)
+    source = await asyncio.to_thread(source_of, credentials)
+    target = _target(addresses, resolved)
+
+    def connect(tls: TlsContents | None) -> grpc.aio.Channel:
+        if tls is None:
+            return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        trusted = [*CHANNEL_OPTIONS, *_verified_name_option(addresses)]
+        return grpc.aio.secure_channel(target, tls.channel_credentials(), options=trusted)
+
+    return CredentialChannelAio(source, dial=connect) if _is_shown(source) else connect(None)
+
+
+def _is_shown(source: CredentialSource) -> bool:
+    """Whether there is anything to show or trust: without it a plain channel of gRPC's will do."""
+    return source.credentials.identifies or source.credentials.uses_tls
+
+
+def _verified_name_option(addresses: Sequence[HubAddress]) -> Sequence[tuple[str, str]]:
+    """Return whom the hub's certificate has to name, where gRPC would not get it right by itself.
+
+    It takes what was dialled, letter by letter: a list of addresses is no name, and an IP address has
+    several spellings, of which certificates know the shortest.
+    """
+    first = addresses[0]
+    name = first.host
+    if _ip_version(name) is not None:
+        name = str(ipaddress.ip_address(name.partition("%")[0]))
+    if len(addresses) == 1 and name == first.host:
+        return ()
+    return (("grpc.default_authority", str(HubAddress(name, first.port))),)
 
 
 def resolve_names(addresses: Sequence[HubAddress]) -> tuple[HubAddress, ...]:
@@ -352,9 +405,12 @@ def explain(refusal: Refusal, addresses: Sequence[HubAddress]) -> str:
         return refusal.message or f"the hub refused the request: {refusal.reason}"
     match refusal.code:
         case grpc.StatusCode.UNAVAILABLE:
-            return f"no hub can be reached at {where} ({refusal.message}); is it running?"
+            known = connection_words(refusal.message, where)
+            return known or f"no hub can be reached at {where} ({refusal.message}); is it running?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"the hub at {where} did not answer in time"
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return f"what listens at {where} wants to know who calls, and is no hub ({refusal.message})"
         case grpc.StatusCode.UNIMPLEMENTED:
             return f"what listens at {where} does not know this call; it is no hub, or an older one"
         case _:
