@@ -148,7 +148,7 @@ def apply_batch(
         return PushOutcome(decision, head), owner
     # Only an accepted event binds: the project to its hub project, the run to its runtime.
     if owner is None:
-        _check_may_bind(transaction, caller, batch.project_id)
+        _check_may_bind(transaction, caller, project_id=batch.project_id)
         transaction.bind_project(hub_project, batch.project_id, now_nanos=now_nanos)
     if stored_head is None:
         head = transaction.create_run(hub_project, head, receive_nanos=receive_nanos)
@@ -166,7 +166,7 @@ def apply_batch(
     return PushOutcome(decision, after), owner
 
 
-def _check_may_bind(transaction: WriteTransaction, caller: Caller, project_id: ProjectId) -> None:
+def _check_may_bind(transaction: WriteTransaction, caller: Caller, *, project_id: ProjectId) -> None:
     """Return where the caller may take a project that nobody has.
 
     A certificate has no prefixes. Once there is more than one hub project, it takes nothing by itself.

@@ -12,14 +12,22 @@ from hub.core.errors import (
     InvalidRequest,
     LimitReached,
     NotFound,
-    PermissionDenied,
     PositionAhead,
+    QuotaExceeded,
     RateLimited,
     Reason,
     Refusal,
     RuntimeDuplicated,
     StorageUnavailable,
     Violation,
+)
+from hub.core.identity_errors import (
+    CredentialExpired,
+    CredentialInvalid,
+    CredentialMissing,
+    CredentialRevoked,
+    IdentityMismatch,
+    project_taken,
 )
 from hub.core.lease_errors import (
     LeaseExpired,
@@ -31,7 +39,7 @@ from hub.core.lease_errors import (
     RevisionConflict,
     StaleLease,
 )
-from hub.core.values import HubGeneration, InstanceId, ProjectId, ResourceName, RuntimeId
+from hub.core.values import HubGeneration, InstanceId, ResourceName, RuntimeId
 from hub.rpc.error_table import (
     STATUS_BYTES_MAX,
     STATUS_CODES,
@@ -56,7 +64,12 @@ LONG = "ü" * 256
 REFUSALS: list[Refusal] = [
     InvalidRequest([Violation("run_id", "is empty")]),
     NotFound("run", {"projectId": "p", "runId": "r"}),
-    PermissionDenied(ProjectId("p")),
+    CredentialMissing(),
+    CredentialInvalid(),
+    CredentialExpired(),
+    CredentialRevoked(),
+    IdentityMismatch("runtime_id", "r"),
+    project_taken("p"),
     RuntimeDuplicated(RuntimeId("r"), InstanceId("i")),
     GenerationChanged(HubGeneration("g"), 7),
     PositionAhead(8, 7),
@@ -69,6 +82,7 @@ REFUSALS: list[Refusal] = [
     StaleLease(ResourceName("s"), 1, "LEASE_FENCED"),
     RevisionConflict("s", 4, 5),
     IdempotencyConflict("request_id", "q"),
+    QuotaExceeded("hub_project_stored_bytes_max", 9),
     RateLimited("writer_queue_bytes_max", 9),
     LimitReached("open_streams_max", 9),
     StorageUnavailable(),

@@ -12,6 +12,7 @@ import structlog
 from hub.core.errors import NotFound
 from hub.rpc.interceptors import FaultReporter, RefusalInterceptor
 from synchub.channel import Refusal, refusal_from_error
+from tests.unit.hub.rpc.admitting import open_admission
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -57,7 +58,9 @@ KINDS: Final = tuple(handlers_raising(Exception()))
 
 async def ended(kind: str, error: Exception) -> tuple[list[bytes], Refusal]:
     """What came, and what the call ended with."""
-    server = grpc.aio.server(interceptors=[RefusalInterceptor(FaultReporter(lambda: "reference-1"))])
+    server = grpc.aio.server(
+        interceptors=[RefusalInterceptor(FaultReporter(lambda: "reference-1"), open_admission())]
+    )
     generic = grpc.method_handlers_generic_handler("test.Service", handlers_raising(error))
     server.add_generic_rpc_handlers((generic,))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -122,7 +125,7 @@ async def test_a_cancelled_handler_stays_cancelled() -> None:
             seen.set_result(error)
             raise
 
-    server = grpc.aio.server(interceptors=[RefusalInterceptor(FaultReporter(lambda: ""))])
+    server = grpc.aio.server(interceptors=[RefusalInterceptor(FaultReporter(lambda: ""), open_admission())])
     handler = grpc.stream_stream_rpc_method_handler(waits, echo, echo)
     generic = grpc.method_handlers_generic_handler("test.Service", {"Waits": handler})
     server.add_generic_rpc_handlers((generic,))

@@ -15,6 +15,7 @@ from hub.rpc.open_streams import OpenStreams
 from hub.rpc.renew_handler import RenewContext, RenewHandler
 from synchub.v1 import lease_service_pb2 as messages
 from tests.unit.hub.lease_gate import LeaseGate
+from tests.unit.hub.rpc.admitting import open_admission
 
 NONCE: Final = "n" * 22
 TTL_NANOS: Final = 10_000_000_000
@@ -39,6 +40,9 @@ class Call:
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
 
     def told(self) -> list[tuple[int, list[tuple[str, int, int]]]]:
         """Of each response: how many results it has, and which aborts."""
@@ -68,7 +72,13 @@ def call(gate: LeaseGate) -> Call:
     open_streams = OpenStreams(limits=gate.limits, reporter=FaultReporter(lambda: "reference"))
     handler = RenewHandler(gate.leases, aborts=gate.aborts, open_streams=open_streams, limits=gate.limits)
     call = Call()
-    gate.start(handler.renew_leases(cast("RenewContext", call)))
+
+    async def serve() -> None:
+        context = cast("RenewContext", call)
+        open_admission().begin(context, "/synchub.v1.LeaseService/RenewLeases")
+        await handler.renew_leases(context)
+
+    gate.start(serve())
     return call
 
 
