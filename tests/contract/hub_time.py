@@ -19,10 +19,10 @@ from tests.contract.hub_in_thread import HubInThread
 
 
 class HandClock:
-    """In place of the clock that counts suspension."""
+    """In place of the clock that counts suspension, or of the wall clock."""
 
-    def __init__(self) -> None:
-        self._nanos = 0
+    def __init__(self, nanos: int = 0) -> None:
+        self._nanos = nanos
 
     def __call__(self) -> int:
         return self._nanos
@@ -33,13 +33,21 @@ class HandClock:
 
 @contextmanager
 def hub_in_hand(
-    folder: Path, clock: HandClock, *, limits: Limits | None = None, wall_nanos: int | None = None
+    folder: Path,
+    clock: HandClock,
+    *,
+    limits: Limits | None = None,
+    wall_nanos: int | HandClock | None = None,
 ) -> Iterator[HubInThread]:
-    """Run a hub over the store in a folder; its wall clock may show another time, and stands still then."""
+    """Run a hub over the store in a folder; its wall clock may show another time, and stands still then or
+    is in the test's hand too.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hub.app.boot_nanos", clock)
+        patch.setattr("hub.parts.boot_nanos", clock)
         if wall_nanos is not None:
-            stopped = SimpleNamespace(time_ns=lambda: wall_nanos, monotonic=time.monotonic)
-            patch.setattr("hub.app.time", stopped)
+            wall = wall_nanos if isinstance(wall_nanos, HandClock) else HandClock(wall_nanos)
+            stopped = SimpleNamespace(time_ns=wall, monotonic=time.monotonic)
+            for module in ("app", "parts", "servicers"):
+                patch.setattr(f"hub.{module}.time", stopped)
         with HubInThread(settings_in(folder, limits)) as hub:
             yield hub

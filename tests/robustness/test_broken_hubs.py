@@ -15,7 +15,7 @@ from typing import Final
 import apsw
 import pytest
 
-from hub import app
+from hub import parts
 from hub.config import Endpoint, HubSettings
 from hub.core.lease import decide_acquire, decide_renew, decide_takeover
 from hub.core.tenure import Claim, Credential, Granted, Resource, TenureEnd, TenureState, unused_resource
@@ -155,7 +155,7 @@ def test_a_hub_whose_queue_is_a_stack_is_caught(
 def test_a_hub_whose_clock_can_be_set_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random
 ) -> None:
-    monkeypatch.setattr(app, "boot_nanos", SteppingClock())
+    monkeypatch.setattr(parts, "boot_nanos", SteppingClock())
     assert {ORDER, "hub time"} <= verdict_on_a_hub(tmp_path, rng=rng).kinds
 
 
