@@ -15,6 +15,7 @@ from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 from tests.contract.hub_in_thread import HubInThread
 from tests.contract.journal_scene import Scene
+from tests.contract.secured import SecuredHub, running_secured_hub
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,13 @@ def journal_stub(grpc_channel: grpc.Channel) -> JournalServiceStub:
 @pytest.fixture(scope="module")
 def hub_stub(grpc_channel: grpc.Channel) -> HubServiceStub:
     return HubServiceStub(grpc_channel)
+
+
+@pytest.fixture(scope="module")
+def secured_hub(tmp_path_factory: pytest.TempPathFactory, hub_limits: Limits) -> Iterator[SecuredHub]:
+    """A hub of the module that wants credentials; see ``secured``."""
+    with running_secured_hub(settings_in(tmp_path_factory.mktemp("secured"), hub_limits)) as secured:
+        yield secured
 
 
 @pytest.fixture
