@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.cli.options import hub_addresses
 from hub.cli.output import EXIT_USAGE, CommandFailed, Json, failures_told
+from hub.cli.shown_credentials import given_credentials
 from synchub.channel import UNARY_SECONDS_MAX, dial
 from synchub.v1.journal_service_pb2 import JournalEvent, OutboxMessage
 from synchub.v1.sync_event_pb2 import StoredEvent
@@ -58,10 +59,13 @@ class EnumClass(Protocol[Number_co]):
 
 @contextmanager
 def channel_to(hub: str) -> Iterator[grpc.Channel]:
-    """Give a channel to a hub for the length of a block; what goes wrong is told and ends the process."""
+    """Give a channel to a hub for the length of a block; what goes wrong is told and ends the process.
+
+    It shows and trusts what the command was given.
+    """
     with failures_told():
         addresses = hub_addresses(hub)
-    with failures_told(addresses), dial(addresses) as channel:
+    with failures_told(addresses), dial(addresses, credentials=given_credentials()) as channel:
         yield channel
 
 

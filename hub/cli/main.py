@@ -21,6 +21,7 @@ from hub.cli import (
     tail,
 )
 from hub.cli.output import failures_told
+from hub.cli.shown_credentials import add_credential_options
 
 app = typer.Typer(
     name="synchub",
@@ -60,6 +61,9 @@ app.add_typer(journal.app, name="journal")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(projects.app, name="projects")
 app.command("info", epilog=info.EXAMPLES)(info.info)
+
+# After the last command: each that asks a hub takes the options that say what it shows.
+add_credential_options(app)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from hub.cli.options import (
     ResourceArgument,
     checked_hub_project,
     hub_addresses,
+    no_hub_project,
 )
 from hub.cli.output import CommandFailed, print_json, printable
 from hub.cli.reconnecting import PASSING_REASONS
@@ -224,6 +225,9 @@ def _begin(
 
 
 def _default_path(channel: grpc.Channel, hub_project: str, *, resource: str) -> Path:
+    if not hub_project:
+        # Which one a token stands for is not known here, and two of them may have one resource's name.
+        raise no_hub_project("a hub project is needed to keep the credential under, or --credential FILE")
     info = HubServiceStub(channel).GetHubInfo(GetHubInfoRequest(), timeout=UNARY_SECONDS_MAX)
     return credential_file.default_path(info.hub_generation, hub_project=hub_project, resource=resource)
 

@@ -7,6 +7,7 @@ import typer
 from typer.models import OptionInfo
 
 from hub.cli.output import EXIT_USAGE, CommandFailed
+from hub.cli.shown_credentials import given_credentials
 from hub.config import DEFAULT_LISTEN, ENVIRONMENT_PREFIX
 from synchub.channel import HubAddress, parse_addresses
 from synchub.contract import identifier_fault
@@ -41,7 +42,7 @@ HubProjectOption = Annotated[
         "--hub-project",
         metavar="P",
         envvar=HUB_PROJECT_VARIABLE,
-        help="The tenant on the hub whose data is meant.",
+        help="The tenant on the hub whose data is meant. A credential's own one where it is left out.",
     ),
 ]
 ResourceArgument = Annotated[
@@ -61,16 +62,21 @@ def hub_addresses(hub: str) -> Sequence[HubAddress]:
 
 
 def checked_hub_project(hub_project: str) -> str:
-    """Return the hub project, which must be given.
+    """Return the hub project; empty, for the credential's own one, only where a credential is shown.
 
     Raises: CommandFailed.
     """
     if not hub_project:
-        sentence = "no hub project is given"
-        raise CommandFailed(
-            sentence, hint=f"Give --hub-project P, or set {HUB_PROJECT_VARIABLE}.", exit_code=EXIT_USAGE
-        )
+        if given_credentials().identifies:
+            return ""
+        raise no_hub_project("no hub project is given")
     fault = identifier_fault(hub_project)
     if fault is not None:
         raise CommandFailed(f"--hub-project {fault}", exit_code=EXIT_USAGE)
     return hub_project
+
+
+def no_hub_project(sentence: str) -> CommandFailed:
+    """Return what is wrong where a hub project has to be named."""
+    hint = f"Give --hub-project P, or set {HUB_PROJECT_VARIABLE}."
+    return CommandFailed(sentence, hint=hint, exit_code=EXIT_USAGE)

@@ -17,6 +17,7 @@ from rich.table import Table
 from hub.config import SettingsError
 from hub.core.errors import StartRefused
 from synchub.channel import AddressError, HubAddress, Refusal, explain, refusal_from_error
+from synchub.credentials import CredentialsError
 
 EXIT_FAILED: Final = 1
 """Refused or failed, with a sentence on standard error."""
@@ -54,6 +55,8 @@ def failures_told(addresses: Sequence[HubAddress] = ()) -> Iterator[None]:
         fail_refused(refusal_from_error(error), addresses)
     except AddressError as error:
         fail(str(error), exit_code=EXIT_USAGE)
+    except CredentialsError as error:
+        fail(printable(str(error)), exit_code=EXIT_USAGE)
     except SettingsError as error:
         fail(str(error), exit_code=EXIT_USAGE)
     except StartRefused as error:
@@ -91,7 +94,16 @@ def fail(sentence: str, *, hint: str = "", exit_code: int = EXIT_FAILED) -> NoRe
 
 def fail_refused(refusal: Refusal, addresses: Sequence[HubAddress]) -> NoReturn:
     """Say a refusal and end the process. It may name what others chose: it steers no terminal."""
-    fail(printable(explain(refusal, addresses)))
+    fail(printable(explain(refusal, addresses)), hint=_refusal_hint(refusal))
+
+
+def _refusal_hint(refusal: Refusal) -> str:
+    """Return what to do about a refusal of a credential; "" for other refusals."""
+    if refusal.reason == "IDENTITY_MISMATCH":
+        return "What a credential is for counts: leave --hub-project out, or show another credential."
+    if refusal.code is grpc.StatusCode.UNAUTHENTICATED:
+        return "Show a token with --token-file FILE, or a certificate with --cert-file and --key-file."
+    return ""
 
 
 def print_json(value: Json) -> None:

@@ -11,8 +11,8 @@ from synchub.channel import Refusal, explain
 RETRY_SECONDS_FIRST: Final = 0.5
 RETRY_SECONDS_MAX: Final = 15.0
 """How long to wait before the hub is asked again; doubled each time up to the largest."""
-PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE", "LIMIT_REACHED")
-"""Refusals that pass by themselves; the first is a lost connection, the last maybe an idle pager."""
+PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE", "LIMIT_REACHED", "RATE_LIMITED")
+"""Refusals that pass by themselves; the first is a lost connection, LIMIT_REACHED maybe an idle pager."""
 
 
 class Reconnecting:
@@ -40,10 +40,13 @@ class Reconnecting:
         """
         if not self._was_answered or refusal.reason not in PASSING_REASONS:
             fail_refused(refusal, self._addresses)
+        # A hub that counts requests says when there is room for the next.
+        asked = min(refusal.retry_delay_seconds or 0.0, RETRY_SECONDS_MAX)
+        wait_seconds = max(self._retry_seconds, asked)
         print(
-            f"synchub: {explain(refusal, self._addresses)}; trying again in {self._retry_seconds:.1f} s",
+            f"synchub: {explain(refusal, self._addresses)}; trying again in {wait_seconds:.1f} s",
             file=sys.stderr,
         )
         self._is_away = True
-        time.sleep(self._retry_seconds)
+        time.sleep(wait_seconds)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)

@@ -18,6 +18,7 @@ from hub.cli.output import (
 from hub.config import SettingsError
 from hub.core.errors import StartRefused
 from synchub.channel import AddressError, Refusal, parse_addresses
+from synchub.credentials import CredentialsError
 
 
 def ended(error: BaseException) -> int:
@@ -117,3 +118,35 @@ def test_a_hub_project_that_is_none_is_wrong_usage(hub_project: str) -> None:
     with pytest.raises(CommandFailed) as caught:
         checked_hub_project(hub_project)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "hint"),
+    [
+        ("CREDENTIAL_MISSING", grpc.StatusCode.UNAUTHENTICATED, "--token-file FILE"),
+        ("CREDENTIAL_REVOKED", grpc.StatusCode.UNAUTHENTICATED, "--token-file FILE"),
+        ("IDENTITY_MISMATCH", grpc.StatusCode.PERMISSION_DENIED, "leave --hub-project out"),
+    ],
+)
+def test_a_refused_credential_is_a_sentence_and_what_to_do(
+    reason: str, code: grpc.StatusCode, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        fail_refused(Refusal(code, "that is refused", reason), ())
+    assert caught.value.code == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "synchub: that is refused"
+    assert hint in second
+
+
+def test_other_refusals_have_no_hint_about_credentials(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        fail_refused(Refusal(grpc.StatusCode.NOT_FOUND, "there is none", "NOT_FOUND"), ())
+    assert capsys.readouterr().err == "synchub: there is none\n"
+
+
+def test_credentials_that_cannot_be_used_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, failures_told():
+        raise CredentialsError("the file t\x1b[1m is empty")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "synchub: the file t\\x1b[1m is empty\n"

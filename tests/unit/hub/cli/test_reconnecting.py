@@ -47,3 +47,12 @@ def test_any_other_refusal_ends_the_command() -> None:
     waits.answered()
     with pytest.raises(SystemExit):
         waits.wait_after(Refusal(grpc.StatusCode.OUT_OF_RANGE, "ahead", "POSITION_AHEAD"))
+
+
+def test_a_hub_that_counts_requests_says_how_long_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    waits = Reconnecting(HUB)
+    waits.answered()
+    waits.wait_after(
+        Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "slowly", "RATE_LIMITED", retry_delay_seconds=0.11)
+    )
+    assert "trying again in 0.1 s" in capsys.readouterr().err
