@@ -85,6 +85,9 @@ async def running_hub(
 
     Setting ``hastened`` cuts the stop short. Raises: StartRefused.
     """
+    if settings.credentials == "auto" and not settings.database.exists():
+        # A start that is refused leaves no store behind.
+        _refuse_anybody(settings, are_credentials_required=settings.trust_domain is not None)
     _make_default_folder(settings.database)
     with ExitStack() as stack:
         engine = stack.enter_context(opened_engine(settings.database, limits=settings.limits))
@@ -235,11 +238,20 @@ def _access(settings: HubSettings, store: SqlStore) -> Access:
         with store.reading() as transaction:
             has_tokens = bool(transaction.tokens.tokens(None, after=None, entries_max=1))
         are_required = has_tokens or settings.trust_domain is not None
-    if not are_required and not settings.is_anyone_let_in:
-        for endpoint, flag in ((settings.listen, "--listen"), (settings.http, "--http")):
-            if endpoint is not None:
-                refuse_beyond_loopback(endpoint.host, flag=flag)
+    _refuse_anybody(settings, are_credentials_required=are_required)
     return Access(are_required, settings.trust_domain)
+
+
+def _refuse_anybody(settings: HubSettings, *, are_credentials_required: bool) -> None:
+    """Return where nobody without a credential reaches the hub from elsewhere, or that is meant.
+
+    Raises: StartRefused.
+    """
+    if are_credentials_required or settings.is_anyone_let_in:
+        return
+    for endpoint, flag in ((settings.listen, "--listen"), (settings.http, "--http")):
+        if endpoint is not None:
+            refuse_beyond_loopback(endpoint.host, flag=flag)
 
 
 def _make_default_folder(database: Path) -> None:

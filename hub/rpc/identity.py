@@ -118,7 +118,7 @@ class Admission:
         sent = [str(value) for key, value in context.invocation_metadata() or () if key == AUTHORIZATION_KEY]
         if not sent:
             if by_certificate is None and self._are_credentials_required:
-                raise CredentialMissing
+                raise CredentialMissing()
             return by_certificate
         if len(sent) > 1:
             raise CredentialInvalid("authorization was sent more than once")
