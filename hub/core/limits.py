@@ -136,3 +136,22 @@ class Limits:
     """Bearer tokens that the hub keeps, revoked and expired ones too; all are in memory, 1 KB each."""
     credential_check_seconds: float = 1.0
     """How often open streams are checked again for a credential that has ended."""
+
+    metrics_hub_projects_max: int = 100
+    """Hub projects that metrics name; those that come later are counted together as "other"."""
+    loop_late_seconds_max: float = 15.0
+    """What runs in the background may be so late before ``/healthz`` fails."""
+    probe_seconds_max: float = 5.0
+    """How long the hub may take to answer a call of its own, its writer and its readers to do nothing."""
+    probe_cached_seconds: float = 1.0
+    """``/healthz`` and ``/readyz`` look at the hub at most so often, however often they are asked."""
+    health_check_seconds: float = 5.0
+    """How often the hub looks at itself, for the health that gRPC tells and for what metrics show."""
+    disk_free_bytes_min: int = 256 * 1024 * 1024
+    """With less room for the store ``/readyz`` says that the disk is nearly full."""
+    refusals_logged_per_second: int = 10
+    """Calls refused for want of a credential or of permission that are logged; the others are counted."""
+    trace_queue_spans_max: int = 4_096
+    """Spans that wait for being exported; more are dropped, and counted."""
+    trace_links_max: int = 32
+    """Contexts of events that the span of their batch links to."""
