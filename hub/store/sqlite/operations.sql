@@ -1,0 +1,107 @@
+-- Statements of verification, backup and restore. Parameters are bound by name.
+
+-- name: runs_to_verify
+-- Heads of a tenant's runs after one of them, ascending by the bytes of their ids.
+SELECT run_key, project_id, run_id, home_runtime_id, cursor, chain_hash, highest_sequence, event_count,
+       final_sequence
+FROM run
+WHERE hub_project_key = :hub_project_key AND (project_id, run_id) > (:after_project_id, :after_run_id)
+ORDER BY project_id, run_id LIMIT :entries_max;
+
+-- name: runs_of_project_to_verify
+-- The same, of one project.
+SELECT run_key, project_id, run_id, home_runtime_id, cursor, chain_hash, highest_sequence, event_count,
+       final_sequence
+FROM run
+WHERE hub_project_key = :hub_project_key AND project_id = :project_id AND run_id > :after_run_id
+ORDER BY run_id LIMIT :entries_max;
+
+-- name: run_to_verify
+-- The head of one run as it is now.
+SELECT run_key, project_id, run_id, home_runtime_id, cursor, chain_hash, highest_sequence, event_count,
+       final_sequence
+FROM run WHERE run_key = :run_key;
+
+-- name: events_to_verify
+-- Events of a run after a sequence, in the order of ``VerifiedEvent``.
+SELECT sequence, position, hub_project_key, event_type, event_time_nanos, attributes, is_final, payload,
+       content_hash
+FROM event WHERE run_key = :run_key AND sequence > :after_sequence
+ORDER BY sequence LIMIT :entries_max;
+
+-- name: count_to_verify
+-- How many runs and events of a tenant there are, as the heads say.
+SELECT count(*), coalesce(sum(event_count), 0) FROM run
+WHERE hub_project_key = :hub_project_key AND (:project_id IS NULL OR project_id = :project_id);
+
+-- name: tenants_to_verify
+-- All tenants, with what is counted of them.
+SELECT hub_project_key, hub_project, head_position, journal_head_position, stored_bytes, active_run_count
+FROM hub_project ORDER BY hub_project;
+
+-- name: count_lives
+-- Rows of the store itself, and its lives.
+SELECT (SELECT count(*) FROM hub), (SELECT count(*) FROM generation);
+
+-- name: heads_of_lives_ahead
+-- Tenants whose head is behind the one at which a life began.
+SELECT hub_project.hub_project, max(generation_head.head_position)
+FROM generation_head JOIN hub_project USING (hub_project_key)
+WHERE generation_head.head_position > hub_project.head_position
+   OR generation_head.journal_head_position > hub_project.journal_head_position
+GROUP BY hub_project_key;
+
+-- name: runs_of_foreign_projects
+-- Runs that stand in another tenant than their project.
+SELECT hub_project.hub_project, run.project_id, run.run_id
+FROM run JOIN project USING (project_id) JOIN hub_project ON hub_project.hub_project_key = run.hub_project_key
+WHERE project.hub_project_key <> run.hub_project_key
+LIMIT :entries_max;
+
+-- name: highest_positions
+-- The highest positions of a tenant, in events and in its journal.
+SELECT (SELECT max(position) FROM event WHERE hub_project_key = :hub_project_key),
+       (SELECT max(position) FROM journal_event WHERE hub_project_key = :hub_project_key);
+
+-- name: events_without_run
+-- Events of runs that are not there.
+SELECT count(*) FROM event WHERE NOT EXISTS (SELECT 1 FROM run WHERE run.run_key = event.run_key);
+
+-- name: streams_with_gaps
+-- Streams whose events are not 1, 2, 3 … up to their revision.
+SELECT stream.stream_id, stream.revision, count(journal_event.revision), max(journal_event.revision)
+FROM stream LEFT JOIN journal_event USING (stream_key)
+WHERE stream.hub_project_key = :hub_project_key
+GROUP BY stream.stream_key
+HAVING count(journal_event.revision) <> stream.revision
+    OR coalesce(max(journal_event.revision), 0) <> stream.revision
+LIMIT :entries_max;
+
+-- name: journal_events_beside_commits
+-- Events of the journal that do not stand where their commit says.
+SELECT stream.stream_id, min(journal_event.revision)
+FROM journal_event JOIN stream USING (stream_key)
+LEFT JOIN journal_commit
+    ON journal_commit.hub_project_key = journal_event.hub_project_key
+   AND journal_commit.message_id = journal_event.message_id
+WHERE journal_event.hub_project_key = :hub_project_key
+  AND (journal_commit.stream_key IS NOT journal_event.stream_key
+       OR journal_event.revision <= journal_commit.previous_revision
+       OR journal_event.revision > journal_commit.revision
+       OR journal_event.position - journal_commit.first_position
+          <> journal_event.revision - journal_commit.previous_revision - 1)
+GROUP BY journal_event.stream_key
+LIMIT :entries_max;
+
+-- name: journal_bytes
+-- What a tenant's journal and outbox count for in its stored bytes.
+SELECT (SELECT coalesce(sum(128 + length(payload)), 0) FROM journal_event
+        WHERE hub_project_key = :hub_project_key)
+     + (SELECT coalesce(sum(128 + length(payload)), 0) FROM outbox WHERE hub_project_key = :hub_project_key);
+
+-- name: tenures_above_their_resource
+-- Tenures with a token or epoch that their resource has not given.
+SELECT tenure.resource FROM tenure JOIN resource USING (hub_project_key, resource)
+WHERE tenure.hub_project_key = :hub_project_key
+  AND (tenure.fencing_token > resource.fencing_token OR tenure.epoch > resource.epoch)
+LIMIT :entries_max;
