@@ -47,6 +47,7 @@ from hub.core.values import (
 from hub.store.journal_contract import JournalReads, JournalWrites
 from hub.store.lease_contract import LeaseReads, LeaseWrites
 from hub.store.token_contract import TokenReads, TokenWrites
+from hub.store.verify_contract import VerifyReads
 
 
 @dataclass(slots=True)
@@ -218,6 +219,10 @@ class ReadTransaction(Protocol):
     @property
     def tokens(self) -> TokenReads:
         """Bearer tokens."""
+
+    @property
+    def verification(self) -> VerifyReads:
+        """Whether runs and events are as their hashes say."""
 
     def head_position(self, hub_project: HubProject) -> int:
         """Return the last position given in a hub project, 0 where none was."""

@@ -42,6 +42,7 @@ from hub.store.journal_reading import SqlJournalReads
 from hub.store.lease_reading import SqlLeaseReads
 from hub.store.session import Row, Session, SqlValue
 from hub.store.token_rows import SqlTokenReads
+from hub.store.verify_reading import SqlVerifyReads
 
 EVENT_BYTES_BESIDE_TEXTS = 128
 """What an event takes on the wire beside its ids, type, attributes and payload, at most, in bytes."""
@@ -71,6 +72,8 @@ class SqlReadTransaction:
         """Streams, events, outbox messages and projections."""
         self.tokens = SqlTokenReads(session, find_tenant=self._tenant_key)
         """Bearer tokens."""
+        self.verification = SqlVerifyReads(session, find_tenant=self._tenant)
+        """Whether runs and events are as their hashes say."""
 
     @property
     def hub_generation(self) -> HubGeneration:
