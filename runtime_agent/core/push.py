@@ -12,7 +12,7 @@ ended is unknown: it is reconciled and sent again.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -105,6 +105,10 @@ class PushCore:
     def is_held(self, project_id: str) -> bool:
         """Whether the runs of this project wait after a refusal; they need not be reconciled now."""
         return project_id in self._held_until
+
+    def held_projects(self) -> Mapping[str, float]:
+        """Return the projects whose runs wait after a refusal, each with until when."""
+        return dict(self._held_until)
 
     def next_wake_time(self) -> float | None:
         """Return when ``tick`` has something to do, None for as long as nothing else happens."""
@@ -205,11 +209,14 @@ class PushCore:
         self._had_answer = True
         entry = self._in_flight.popleft()
         run, batch = entry.run, entry.batch
-        if self._in_flight:
-            # The hub takes batches one by one: the next one's time begins when it is the oldest.
-            self._in_flight[0].sent_at = now
         if answer.retry_delay_seconds > 0:
-            self._paused_until = now + min(answer.retry_delay_seconds, self._bounds.retry_delay_seconds_max)
+            delay_seconds = min(answer.retry_delay_seconds, self._bounds.retry_delay_seconds_max)
+            # An earlier answer may have asked for more.
+            self._paused_until = max(self._paused_until, now + delay_seconds)
+        if self._in_flight:
+            # The hub takes batches one by one: the next one's time begins when it is the oldest, and
+            # where the hub asked to wait it may take none meanwhile.
+            self._in_flight[0].sent_at = max(now, self._paused_until)
         outputs = [] if run.is_gone else self._decide_answer(run, batch, answer=answer, now=now)
         return outputs + self._pump(now)
 

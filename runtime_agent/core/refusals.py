@@ -16,7 +16,7 @@ class RefusalAction(Enum):
     SHRINK_BATCHES = "shrink_batches"
     """A message is too large: smaller batches; a single event that is too large quarantines its run."""
     READ_CREDENTIALS = "read_credentials"
-    """Again after at most 60 s, credentials read anew."""
+    """Again after at most 60 s, credentials read anew: a person has to change something, here or there."""
     HOLD_PROJECT = "hold_project"
     """That project's runs wait 60 s, the others go on."""
     BEGIN_ANEW = "begin_anew"
@@ -26,7 +26,15 @@ class RefusalAction(Enum):
 
 
 _CREDENTIAL_REASONS: Final = frozenset(
-    ("CREDENTIAL_MISSING", "CREDENTIAL_INVALID", "CREDENTIAL_EXPIRED", "CREDENTIAL_REVOKED", "QUOTA_EXCEEDED")
+    (
+        "CREDENTIAL_MISSING",
+        "CREDENTIAL_INVALID",
+        "CREDENTIAL_EXPIRED",
+        "CREDENTIAL_REVOKED",
+        # The credential is for another hub project or runtime than the settings say.
+        "IDENTITY_MISMATCH",
+        "QUOTA_EXCEEDED",
+    )
 )
 _SIZE_LIMITS: Final = frozenset(("batch_bytes_max", "batch_events_max", "message_bytes_max"))
 _BATCH_FIELD: Final = "events"

@@ -7,7 +7,7 @@ reads, deliveries, answers, losses, restores and the passing of time.
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import pytest
@@ -115,6 +115,8 @@ class PushMachine(RuleBasedStateMachine):
         self.answers: deque[PushAnswer] = deque()
         self.reconciles: list[ReconcileRun] = []
         self.content_count = 0
+        self.delay_seconds = 0.0
+        self.paused_until = 0.0
 
     # --- the shell ---
 
@@ -125,6 +127,8 @@ class PushMachine(RuleBasedStateMachine):
                     self.reads.append(output)
                 case SendBatch(batch):
                     assert self.is_open
+                    assert self.now >= self.paused_until, "the hub asked to wait"
+                    assert batch.run.project_id not in self.core.held_projects()
                     self.requests.append(batch)
                 case Acknowledge(run, sequence):
                     hub_has = self.hub.runs[run][:sequence]
@@ -172,6 +176,7 @@ class PushMachine(RuleBasedStateMachine):
         self.requests.clear()
         self.answers.clear()
         self.reconciles.clear()
+        self.paused_until = 0.0
 
     # --- what happens ---
 
@@ -222,7 +227,12 @@ class PushMachine(RuleBasedStateMachine):
         self.answers.append(self.hub.push(batch, contents))
 
     def answer(self) -> None:
-        self.perform(self.core.answer_received(self.answers.popleft(), now=self.now))
+        answer = replace(self.answers.popleft(), retry_delay_seconds=self.delay_seconds)
+        if self.delay_seconds > 0:
+            asked = min(self.delay_seconds, BOUNDS.retry_delay_seconds_max)
+            self.paused_until = max(self.paused_until, self.now + asked)
+            self.delay_seconds = 0.0
+        self.perform(self.core.answer_received(answer, now=self.now))
 
     @precondition(lambda self: self.reconciles)
     @rule()
@@ -278,6 +288,19 @@ class PushMachine(RuleBasedStateMachine):
     @rule(project_id=st.sampled_from(["p", "q", "", "", "", ""]))
     def hold(self, project_id: str) -> None:
         self.core.hold_project(project_id, now=self.now)
+
+    @precondition(lambda self: self.is_open)
+    @rule(project_id=st.sampled_from(["p", "q"]), is_refused=st.sampled_from([False, False, True]))
+    def refuse_a_project(self, project_id: str, is_refused: bool) -> None:
+        """The hub ends the stream because the credential does not allow the project."""
+        if is_refused:
+            self.core.hold_project(project_id, now=self.now)
+            self.lose()
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 20.0, 500.0]))
+    def ask_to_wait(self, seconds: float) -> None:
+        """The next answer says how long to wait before the next batch."""
+        self.delay_seconds = seconds
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 40.0]))
     def pass_time(self, seconds: float) -> None:
@@ -345,8 +368,20 @@ def test_every_event_arrives_once_over_a_long_life(seed: int) -> None:
     machine = PushMachine()
     for _ in range(600):
         match chance.choices(
-            ["append", "connect", "flow", "lose", "restore", "truncate", "forge", "hold", "time"],
-            weights=[8, 4, 12, 1, 1, 3, 0.3, 0.2, 4],
+            [
+                "append",
+                "connect",
+                "flow",
+                "lose",
+                "restore",
+                "truncate",
+                "forge",
+                "hold",
+                "time",
+                "wait",
+                "refuse",
+            ],
+            weights=[8, 4, 12, 1, 1, 3, 0.3, 0.2, 4, 0.5, 0.1],
         )[0]:
             case "append":
                 machine.append(chance.choice(RUNS), chance.randint(1, 12))
@@ -364,6 +399,10 @@ def test_every_event_arrives_once_over_a_long_life(seed: int) -> None:
                 machine.forge(chance.choice(RUNS[:2]))
             case "hold":
                 machine.hold(chance.choice(["p", "q"]))
+            case "wait":
+                machine.ask_to_wait(chance.choice([0.5, 3.0]))
+            case "refuse" if machine.is_open:
+                machine.refuse_a_project(chance.choice(["p", "q"]), is_refused=True)
             case "time":
                 machine.pass_time(chance.choice([0.1, 1.0]))
                 machine.reconcile_what_is_due()

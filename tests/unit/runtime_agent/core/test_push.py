@@ -261,6 +261,54 @@ def test_a_retry_delay_is_bounded() -> None:
     assert rig.core.next_wake_time() == rig.now + 60.0
 
 
+def test_the_longest_pause_that_was_asked_for_counts() -> None:
+    rig = Rig()
+    rig.track(RUN, 0, 100)
+    rig.answer(replace(stored(rig.sent[0]), retry_delay_seconds=5.0))
+    rig.now += 1.0
+    rig.answer(replace(stored(rig.sent[1]), retry_delay_seconds=1.0))
+    rig.answer(stored(rig.sent[2]))
+    rig.now += 3.9
+    assert rig.settle(rig.core.tick(rig.now)) == []
+    assert len(rig.sent) == 4
+    rig.now += 0.1
+    rig.settle(rig.core.tick(rig.now))
+    assert len(rig.sent) == 7
+
+
+def test_a_hub_that_takes_no_batch_while_it_asks_to_wait_is_not_given_up() -> None:
+    rig = Rig()
+    rig.track(RUN, 0, 100)
+    rig.answer(replace(stored(rig.sent[0]), retry_delay_seconds=50.0))
+    rig.now += 50.0 + BOUNDS.answer_seconds_max - 0.1
+    assert rig.settle(rig.core.tick(rig.now)) == []
+    rig.now += 0.2
+    assert rig.core.tick(rig.now) == [EndStream("the hub does not answer")]
+
+
+def test_a_pause_ends_with_its_stream() -> None:
+    rig = Rig()
+    rig.track(RUN, 0, 100)
+    rig.answer(replace(stored(rig.sent[0]), retry_delay_seconds=50.0))
+    rig.core.stream_lost()
+    rig.core.stream_opened(rig.now)
+    sent_before = len(rig.sent)
+    rig.track(RUN, 10, 100)
+    assert rig.sent_ranges()[sent_before] == ("r", 11, 20)
+
+
+def test_projects_that_wait_are_told_with_until_when() -> None:
+    rig = Rig()
+    rig.core.hold_project("q", now=rig.now)
+    assert rig.core.held_projects() == {"q": rig.now + 60.0}
+    rig.core.stream_lost()
+    assert rig.core.held_projects() == {"q": rig.now + 60.0}
+    rig.core.stream_opened(rig.now)
+    rig.now += 60.0
+    assert rig.core.tick(rig.now) == [ResumeProject("q")]
+    assert rig.core.held_projects() == {}
+
+
 def test_the_first_answer_may_take_less_long_than_later_ones() -> None:
     rig = Rig()
     rig.track(RUN, 0, 20)

@@ -36,17 +36,20 @@ def test_a_duplicated_runtime_begins_anew() -> None:
         "CREDENTIAL_INVALID",
         "CREDENTIAL_EXPIRED",
         "CREDENTIAL_REVOKED",
+        "IDENTITY_MISMATCH",
         "QUOTA_EXCEEDED",
     ],
 )
-def test_credentials_and_quotas_are_tried_again_later(reason: str) -> None:
-    assert decide(reason) is RefusalAction.READ_CREDENTIALS
+@pytest.mark.parametrize("is_in_band", [True, False])
+@pytest.mark.parametrize("project_id", ["", "p"])
+def test_credentials_and_quotas_are_tried_again_later(reason: str, is_in_band: bool, project_id: str) -> None:
+    assert decide(reason, is_in_band=is_in_band, project_id=project_id) is RefusalAction.READ_CREDENTIALS
 
 
 def test_a_permission_refusal_holds_the_project_that_it_names() -> None:
     assert decide("PERMISSION_DENIED", project_id="p") is RefusalAction.HOLD_PROJECT
+    assert decide("PERMISSION_DENIED", is_in_band=False, project_id="p") is RefusalAction.HOLD_PROJECT
     assert decide("PERMISSION_DENIED") is RefusalAction.RECONNECT
-    assert decide("IDENTITY_MISMATCH", project_id="p") is RefusalAction.RECONNECT
 
 
 def test_an_invalid_request_in_band_quarantines_the_run_of_the_oldest_batch() -> None:
