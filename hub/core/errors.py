@@ -31,6 +31,7 @@
     │   │   ├── RateLimited          RATE_LIMITED
     │   │   └── LimitReached         LIMIT_REACHED
     │   ├── StorageUnavailable       STORAGE_UNAVAILABLE
+    │   │   └── StorageFull          (the same, of a command alone: its neighbours go on)
     │   └── HubStopping              HUB_STOPPING
     └── StartRefused                 the hub does not start; for the operator, with a hint
 
@@ -278,6 +279,17 @@ class StorageUnavailable(Refusal):
 
     def __str__(self) -> str:
         return "the hub's store is unavailable at the moment; what was acknowledged is safe, try again later"
+
+
+@dataclass(eq=False)
+class StorageFull(StorageUnavailable):
+    """Of the disk only the reserve is left, from which nothing new is stored."""
+
+    def __str__(self) -> str:
+        return (
+            "the hub's disk is nearly full, and nothing new is stored until there is room;"
+            " what was acknowledged is safe, try again later"
+        )
 
 
 @dataclass(eq=False)

@@ -4,13 +4,25 @@ Parameters are given in the order in which their names first stand in the statem
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 SqlValue = int | float | str | bytes | None
 """What a column holds."""
 Row = tuple[SqlValue, ...]
 """A row as an engine gives it; the store knows the columns of each statement."""
 Parameters = Sequence[SqlValue] | Mapping[str, SqlValue]
+
+
+class DiskRoom(NamedTuple):
+    """Bytes that can still be stored, and how many of them are to be kept in reserve."""
+
+    room_bytes: int
+    reserve_bytes: int
+
+    @property
+    def is_low(self) -> bool:
+        """Whether only the reserve is left."""
+        return self.room_bytes < self.reserve_bytes
 
 
 class Session(Protocol):
@@ -66,6 +78,19 @@ class Session(Protocol):
 
     def changed_count(self) -> int:
         """Return how many rows the last writing statement changed."""
+
+    def disk_room(self, reserve_bytes: int) -> DiskRoom | None:
+        """Return how much room there is, with a reserve of so many bytes, on a small disk of a part of it.
+
+        Room that is free within the store counts; where there is more than enough, not all of it is
+        counted. None where nobody can tell. Outside a transaction.
+        """
+
+    def make_room(self) -> None:
+        """Give back to the disk what the engine holds of it without need; never raises nor waits for others.
+
+        Outside a transaction.
+        """
 
     def close(self) -> None:
         """Close the connection; an open transaction is undone. Never raises."""

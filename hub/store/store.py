@@ -9,6 +9,7 @@ from uuid import uuid4
 from hub.core.errors import StartRefused
 from hub.core.limits import Limits
 from hub.core.values import HubGeneration
+from hub.store.health import StoreHealth
 from hub.store.reading import SqlReadTransaction
 from hub.store.session import Session
 from hub.store.writing import SqlWriteSession
@@ -23,6 +24,10 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """The name that ``GetHubInfo`` tells: "sqlite" or "postgresql"."""
+
+    @property
+    def health(self) -> StoreHealth:
+        """What is wrong with the store now."""
 
     def open_writer(self) -> Session:
         """Open a connection that writes."""
@@ -55,6 +60,7 @@ class SqlStore:
         )
         self.writing = SqlWriteSession(engine.open_writer, hub_generation=self.hub_generation, limits=limits)
         self._idle_readers: LifoQueue[Session] = LifoQueue()
+        self._keeper = _open_keeper(engine)
 
     @property
     def engine(self) -> str:
@@ -64,6 +70,13 @@ class SqlStore:
     def log_bytes(self) -> int:
         """Return the size of the write-ahead log in bytes."""
         return self._engine.log_bytes()
+
+    def last_fault(self) -> str | None:
+        """Return what is wrong with the store now, for an operator ("the disk is full"), None for nothing.
+
+        A fault is over once something was written, or read, again.
+        """
+        return self._engine.health.fault()
 
     @contextmanager
     def reading(self) -> Iterator[SqlReadTransaction]:
@@ -78,6 +91,7 @@ class SqlStore:
             session.begin_reading()
             yield SqlReadTransaction(session, hub_generation=self.hub_generation)
             is_whole = True
+            self._engine.health.worked(is_writing=False)
         finally:
             session.rollback()
             # A connection on which something failed is not used again.
@@ -91,6 +105,20 @@ class SqlStore:
         self.writing.close()
         while self._idle_readers.qsize():
             self._idle_readers.get_nowait().close()
+        self._keeper.close()
+
+
+def _open_keeper(engine: Engine) -> Session:
+    """Open a connection that is there as long as the store.
+
+    So the last one is never closed while the hub lives: SQLite would take the files beside the store away,
+    and on a full disk nobody could make them again.
+    """
+    session = engine.open_reader()
+    session.begin_reading()
+    list(session.fetch("load_time_floor"))
+    session.rollback()
+    return session
 
 
 def _begin_life(

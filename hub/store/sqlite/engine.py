@@ -7,12 +7,13 @@ from pathlib import Path
 import apsw
 
 from hub.core.limits import Limits
+from hub.store.health import StoreHealth
 from hub.store.sql_files import load_statements
 from hub.store.sqlite import file
 from hub.store.sqlite.session import UNAVAILABLE, SqliteSession, unavailable
 
 STATEMENTS_PACKAGE = "hub.store.sqlite"
-STATEMENT_FILES = ("writing.sql", "reading.sql", "leases.sql", "journal.sql", "tokens.sql")
+STATEMENT_FILES = ("writing.sql", "reading.sql", "leases.sql", "journal.sql", "tokens.sql", "operations.sql")
 
 
 class SqliteEngine:
@@ -25,6 +26,8 @@ class SqliteEngine:
         self._database = database
         self._limits = limits
         self._statements = load_statements(STATEMENTS_PACKAGE, *STATEMENT_FILES)
+        self.health = StoreHealth()
+        """What is wrong with the store now."""
 
     def open_writer(self) -> SqliteSession:
         """Open the writing connection."""
@@ -48,8 +51,10 @@ class SqliteEngine:
                 is_writer=is_writer,
             )
         except UNAVAILABLE as error:
-            raise unavailable(error, during="open") from error
-        return SqliteSession(connection, self._statements)
+            raise unavailable(
+                error, self.health, during="open", is_writing=is_writer, database=str(self._database)
+            ) from error
+        return SqliteSession(connection, self._statements, health=self.health, is_writer=is_writer)
 
 
 @contextmanager

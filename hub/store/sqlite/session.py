@@ -1,17 +1,16 @@
 """One apsw connection as a ``Session``: the only module of the hub that speaks to SQLite."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import cast
+from typing import Final, cast
 
 import apsw
-import structlog
 
 from hub.core.errors import StorageUnavailable
-from hub.store.session import Parameters, Row, SqlValue
-
-log = structlog.get_logger(__name__)
+from hub.store.health import DISK_FULL, StoreHealth
+from hub.store.session import DiskRoom, Parameters, Row, SqlValue
 
 BULK_ROWS_MAX = 32
 """Rows of one bulk statement; measured here as the fastest, half again as fast as row by row."""
@@ -37,19 +36,71 @@ UNAVAILABLE = (
 """What SQLite raises where the disk or the file, not the statement, is at fault."""
 
 
-def unavailable(error: Exception, *, during: str) -> StorageUnavailable:
-    """Log what the engine said, for the operator, and return what a client may know."""
-    log.error("store_unavailable", during=during, error=type(error).__name__, detail=str(error))
+DISK_PART_KEPT: Final = 8
+"""Of a small disk, one part in so many is kept in reserve."""
+FULL_DISK_BYTES: Final = 64 * 1024
+"""A disk with less room is full, whatever error SQLite makes of it."""
+LOG_BYTES_WORTH_FOLDING: Final = 1024 * 1024
+"""A WAL that is smaller is not folded back for the sake of its room."""
+
+
+def unavailable(
+    error: Exception, health: StoreHealth, *, during: str, is_writing: bool, database: str
+) -> StorageUnavailable:
+    """Note what the engine said, for the operator, and return what a client may know."""
+    health.failed(
+        _problem(error, database),
+        is_writing=is_writing,
+        during=during,
+        error=type(error).__name__,
+        detail=str(error),
+    )
     return StorageUnavailable()
+
+
+def _problem(error: Exception, database: str) -> str:
+    """Say in words what keeps a store from being written or read."""
+    # On a full disk, syncs and the files beside the store fail with errors of other names.
+    if isinstance(error, apsw.FullError) or _free_bytes(database) < FULL_DISK_BYTES:
+        return DISK_FULL
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return "the store's file is damaged: restore a backup"
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
+            return "the store's file cannot be opened or written: check its permissions and its disk"
+        case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
+            return "another program holds the store's file"
+        case apsw.NoMemError():
+            return "there is no memory left"
+    return "the disk cannot be read or written"
+
+
+def _free_bytes(database: str) -> int:
+    """Return how much of the disk anybody may still use; where nobody can tell, as if it were much."""
+    try:
+        found = os.statvfs(os.path.dirname(database) or ".")
+    except OSError:
+        return FULL_DISK_BYTES
+    return found.f_bavail * found.f_frsize
 
 
 class SqliteSession:
     """One connection and its named statements; see ``Session`` for the promises."""
 
-    def __init__(self, connection: apsw.Connection, statements: Mapping[str, str]) -> None:
-        """Take over an open connection."""
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        statements: Mapping[str, str],
+        *,
+        health: StoreHealth | None = None,
+        is_writer: bool = True,
+    ) -> None:
+        """Take over an open connection; what fails and works on it is told to ``health``."""
         self._connection = connection
+        self._database = connection.filename
         self._statements = statements
+        self._health = health or StoreHealth()
+        self._is_writer = is_writer
         self._bulk_statements: dict[tuple[str, int], str] = {}
 
     def begin_writing(self) -> None:
@@ -63,6 +114,7 @@ class SqliteSession:
     def commit(self) -> None:
         """Commit; with ``synchronous=FULL`` the WAL is synced before this returns."""
         self._execute("COMMIT", (), during="commit")
+        self._health.worked(is_writing=True)
 
     def rollback(self) -> None:
         """Roll back, where SQLite has not done so by itself."""
@@ -92,7 +144,7 @@ class SqliteSession:
         try:
             yield from cast("Iterator[Row]", self._connection.execute(sql, parameters))
         except UNAVAILABLE as error:
-            raise unavailable(error, during="read") from error
+            raise self._unavailable(error, during="read") from error
 
     def fragment(self, name: str) -> str:
         """Return the SQL of a name."""
@@ -107,7 +159,7 @@ class SqliteSession:
         try:
             self._connection.executemany(self._statements[statement], rows)
         except UNAVAILABLE as error:
-            raise unavailable(error, during=statement) from error
+            raise self._unavailable(error, during=statement) from error
 
     def run_bulk(
         self, statement: str, shared: Sequence[SqlValue], *, rows: Sequence[Sequence[SqlValue]]
@@ -122,7 +174,7 @@ class SqliteSession:
                 sql = self._bulk_sql(statement, len(chunk), columns=len(chunk[0]), shared=len(shared))
                 self._connection.execute(sql, [*before, *chain.from_iterable(chunk)])
         except UNAVAILABLE as error:
-            raise unavailable(error, during=statement) from error
+            raise self._unavailable(error, during=statement) from error
 
     def _bulk_sql(self, statement: str, row_count: int, *, columns: int, shared: int) -> str:
         """Return a bulk statement for so many rows; made once for each number of rows."""
@@ -142,13 +194,44 @@ class SqliteSession:
         """Return how many rows the last statement changed."""
         return self._connection.changes()
 
+    def disk_room(self, reserve_bytes: int) -> DiskRoom | None:
+        """Return how much room there is."""
+        try:
+            disk = os.statvfs(os.path.dirname(self._database) or ".")
+            reserve_bytes = min(reserve_bytes, disk.f_blocks * disk.f_frsize // DISK_PART_KEPT)
+            room_bytes = disk.f_bavail * disk.f_frsize
+            if room_bytes < reserve_bytes:
+                pages = self._connection.execute("PRAGMA freelist_count").get
+                page_bytes = self._connection.execute("PRAGMA page_size").get
+                room_bytes += int(str(pages)) * int(str(page_bytes))
+        except (OSError, apsw.Error):
+            return None
+        return DiskRoom(room_bytes, reserve_bytes)
+
+    def make_room(self) -> None:
+        """Fold the WAL back and cut it off, where it is worth it and nobody reads from it."""
+        with suppress(OSError, apsw.Error):
+            if os.stat(f"{self._database}-wal").st_size < LOG_BYTES_WORTH_FOLDING:
+                return
+            timeout = int(str(self._connection.pragma("busy_timeout")))
+            self._connection.set_busy_timeout(0)
+            try:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            finally:
+                self._connection.set_busy_timeout(timeout)
+
     def close(self) -> None:
         """Close; SQLite undoes an open transaction."""
         with suppress(apsw.Error):
             self._connection.close(True)
 
+    def _unavailable(self, error: Exception, *, during: str) -> StorageUnavailable:
+        return unavailable(
+            error, self._health, during=during, is_writing=self._is_writer, database=self._database
+        )
+
     def _execute(self, sql: str, parameters: Parameters, *, during: str) -> None:
         try:
             self._connection.execute(sql, parameters)
         except UNAVAILABLE as error:
-            raise unavailable(error, during=during) from error
+            raise self._unavailable(error, during=during) from error
