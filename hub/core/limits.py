@@ -155,3 +155,28 @@ class Limits:
     """Spans that wait for being exported; more are dropped, and counted."""
     trace_links_max: int = 32
     """Contexts of events that the span of their batch links to."""
+    certificate_check_seconds: float = 1.0
+    """How often the files of TLS are looked at."""
+
+    hub_project_stored_bytes_max: int = 1024**4
+    """What a hub project may keep: 128 bytes a row, payloads and attributes of events and of the journal."""
+    hub_project_active_runs_max: int = 1_000_000
+    """Runs of a hub project that are not complete."""
+    credential_requests_per_second: int = 10_000
+    """Calls that begin with one credential; without one, of one host."""
+    credential_requests_burst: int = 50_000
+    """Calls of a credential that may come at once: all its runtimes after a restart."""
+    hub_project_events_per_second: int = 1_000_000
+    """Events pushed and committed; the default is more than a machine takes."""
+    hub_project_bytes_per_second: int = 1024**3
+    """Bytes of the requests that push and commit."""
+    hub_project_burst_seconds: float = 1.0
+    """For how long a hub project may save up what it does not use of these two."""
+    hub_project_mismatches_per_minute: int = 600
+    """Answers that a project is taken by somebody else; past it, projects that are not bound wait."""
+    rate_buckets_max: int = 100_000
+    """Callers of each rate that are remembered, 200 bytes each; the one not seen for longest makes room."""
+    writer_queue_hub_project_bytes_max: int = 16 * 1024 * 1024
+    """What one hub project may have of ``writer_queue_bytes_max``."""
+    group_hub_project_bytes_max: int = 2 * 1024 * 1024
+    """What one hub project may have of a group, but always one command."""

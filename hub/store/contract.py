@@ -13,6 +13,7 @@ from typing import Protocol
 from hub.core.alert import Observation
 from hub.core.credential import Token
 from hub.core.ingest import StoredContent
+from hub.core.quota import Usage
 from hub.core.resume import GenerationStart
 from hub.core.selection import (
     AlertChanges,
@@ -89,6 +90,16 @@ class WriteTransaction(Protocol):
     @property
     def tokens(self) -> TokenWrites:
         """Bearer tokens."""
+
+    # --- what a hub project keeps ---
+
+    def usage(self, hub_project: HubProject) -> Usage:
+        """Return what a hub project keeps: events, commits, and runs that are not complete are counted by
+        what stores them.
+        """
+
+    def add_stored_bytes(self, hub_project: HubProject, bytes_count: int) -> None:
+        """Count bytes that are kept, or, negative, that are not any more: for whoever drops payloads."""
 
     # --- projects ---
 

@@ -18,6 +18,7 @@ from hub.core.journal import (
     commit_hash,
 )
 from hub.core.outbox import OutboxMessage
+from hub.core.quota import stored_bytes_of_commit
 from hub.core.selection import PageBounds
 from hub.core.tenure import Resource
 from hub.core.values import HubProject
@@ -78,13 +79,17 @@ class SqlJournalWrites:
         find_tenant: Callable[[HubProject], int | None],
         make_tenant: Callable[[HubProject], int],
         changes: Callable[[], Changes],
+        add_stored_bytes: Callable[[HubProject, int], None],
         caches: JournalCaches,
     ) -> None:
-        """Bind what gives the open session, a tenant's key, and what the open command changed."""
+        """Bind what gives the open session, a tenant's key, and what the open command changed, and what
+        counts bytes that are kept.
+        """
         self._session = session
         self._find_tenant = find_tenant
         self._make_tenant = make_tenant
         self._changes = changes
+        self._add_stored_bytes = add_stored_bytes
         self._caches = caches
 
     # --- commits ---
@@ -129,6 +134,7 @@ class SqlJournalWrites:
         counters = _Counters(head_position + len(commit.events), ordinal + len(commit.outbox_messages))
         sql.run("save_journal_counters", (*counters, hub_project_key))
         self._caches.counters.put(hub_project_key, counters)
+        self._add_stored_bytes(hub_project, stored_bytes_of_commit(commit))
         tenure = accepted.tenure
         sql.run(
             "store_journal_commit",

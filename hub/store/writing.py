@@ -13,6 +13,7 @@ from hub.core.alert import Observation
 from hub.core.errors import LimitReached, StorageUnavailable
 from hub.core.ingest import StoredContent
 from hub.core.limits import Limits
+from hub.core.quota import Usage, active_runs, stored_bytes_of_events
 from hub.core.values import (
     AlertId,
     EventContent,
@@ -33,6 +34,7 @@ from hub.store.journal_writing import JournalCaches, SqlJournalWrites
 from hub.store.lease_writing import SqlLeaseWrites
 from hub.store.session import Parameters, Row, Session
 from hub.store.staged_changes import Staged, StagedChanges
+from hub.store.tenants import SqlTenants
 from hub.store.token_rows import SqlTokenWrites
 from synchub.contract import SEQUENCE_MAX
 
@@ -54,14 +56,13 @@ class SqlWriteSession:
         self._heads: CommittedCache[tuple[ProjectId, RunId], RunHead]
         self._heads = CommittedCache(limits.run_heads_cached_max)
         self._owners: CommittedCache[ProjectId, HubProject] = CommittedCache(limits.run_heads_cached_max)
-        self._tenants: CommittedCache[HubProject, tuple[int, int]]
-        self._tenants = CommittedCache(limits.run_heads_cached_max)
+        self._tenants = SqlTenants(session=lambda: self._sql, entries_max=limits.run_heads_cached_max)
         self._instances: CommittedCache[tuple[HubProject, RuntimeId], InstanceId]
         self._instances = CommittedCache(limits.instances_cached_max)
         self.leases = SqlLeaseWrites(
             session=lambda: self._sql,
-            find_tenant=self._tenant_key,
-            make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
+            find_tenant=self._tenants.find_key,
+            make_tenant=self._tenants.make_key,
             changes=lambda: self._changes.of_command,
             limits=limits,
         )
@@ -69,15 +70,16 @@ class SqlWriteSession:
         self._journal_caches = JournalCaches(limits.streams_cached_max)
         self.journal = SqlJournalWrites(
             session=lambda: self._sql,
-            find_tenant=self._tenant_key,
-            make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
+            find_tenant=self._tenants.find_key,
+            make_tenant=self._tenants.make_key,
             changes=lambda: self._changes.of_command,
+            add_stored_bytes=self.add_stored_bytes,
             caches=self._journal_caches,
         )
         """Streams, commits, outbox messages and projections."""
         self.tokens = SqlTokenWrites(
             session=lambda: self._sql,
-            make_tenant=lambda hub_project: self._tenant_for_writing(hub_project)[0],
+            make_tenant=self._tenants.make_key,
             changes=lambda: self._changes.of_command,
             entries_max=limits.tokens_max,
         )
@@ -116,6 +118,7 @@ class SqlWriteSession:
         """Commit; caches move only now."""
         try:
             self.leases.before_commit()
+            self._tenants.before_commit()
             self._sql.run("save_time_floor", (time_floor_nanos,))
             self._sql.commit()
         except Exception:
@@ -152,10 +155,11 @@ class SqlWriteSession:
 
     def _staged(self) -> tuple[Staged, ...]:
         """Return everything that follows the transaction."""
-        caches = (self._heads, self._owners, self._tenants, self._instances)
+        caches = (self._heads, self._owners, self._instances)
         return (
             self._changes,
             *caches,
+            *self._tenants.staged,
             *self.leases.staged,
             *self._journal_caches.all,
             *self.tokens.staged,
@@ -172,29 +176,13 @@ class SqlWriteSession:
 
     # --- tenants and projects ---
 
-    def _tenant(self, hub_project: HubProject) -> tuple[int, int] | None:
-        """Return (key, head position) of a hub project, None where nothing of it is stored."""
-        cached = self._tenants.get(hub_project)
-        if cached is None:
-            row = self._first("load_hub_project", (hub_project,))
-            if row is None:
-                return None
-            cached = cast("tuple[int, int]", row)
-            self._tenants.put(hub_project, cached)
-        return cached
+    def usage(self, hub_project: HubProject) -> Usage:
+        """Return what a hub project keeps."""
+        return self._tenants.usage(hub_project)
 
-    def _tenant_key(self, hub_project: HubProject) -> int | None:
-        tenant = self._tenant(hub_project)
-        return None if tenant is None else tenant[0]
-
-    def _tenant_for_writing(self, hub_project: HubProject) -> tuple[int, int]:
-        """Return (key, head position) of a hub project, which this creates where it is new."""
-        tenant = self._tenant(hub_project)
-        if tenant is None:
-            row = cast("tuple[int]", self._first("create_hub_project", (hub_project,)))
-            tenant = (row[0], 0)
-            self._tenants.put(hub_project, tenant)
-        return tenant
+    def add_stored_bytes(self, hub_project: HubProject, bytes_count: int) -> None:
+        """Count bytes that are kept, or not any more."""
+        self._tenants.move(hub_project, stored_bytes=bytes_count)
 
     def project_owner(self, project_id: ProjectId) -> HubProject | None:
         """Return the hub project that a project belongs to."""
@@ -209,7 +197,7 @@ class SqlWriteSession:
 
     def bind_project(self, hub_project: HubProject, project_id: ProjectId, *, now_nanos: int) -> None:
         """Bind a project."""
-        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        hub_project_key = self._tenants.make_key(hub_project)
         self._sql.run("bind_project", (project_id, hub_project_key, now_nanos))
         self._owners.put(project_id, hub_project)
 
@@ -244,7 +232,7 @@ class SqlWriteSession:
 
     def create_run(self, hub_project: HubProject, head: RunHead, *, receive_nanos: int) -> RunHead:
         """Store a new run."""
-        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        hub_project_key = self._tenants.make_key(hub_project)
         row = self._first(
             "create_run",
             (
@@ -263,10 +251,14 @@ class SqlWriteSession:
         (run_key,) = cast("tuple[int]", row)
         stored = replace(head, run_key=run_key)
         self._heads.put((head.project_id, head.run_id), stored)
+        self._tenants.move(hub_project, active_runs=active_runs(stored))
         return stored
 
     def save_run_head(self, head: RunHead, receive_nanos: int) -> None:
         """Store a run's head."""
+        before, hub_project = self.run_head(head.project_id, head.run_id), self.project_owner(head.project_id)
+        assert hub_project is not None, head
+        self._tenants.move(hub_project, active_runs=active_runs(head) - active_runs(before))
         self._sql.run(
             "save_run_head",
             (
@@ -290,21 +282,27 @@ class SqlWriteSession:
         receive_nanos: int,
     ) -> None:
         """Store events at the next positions."""
-        hub_project_key, head_position = self._tenant_for_writing(hub_project)
+        hub_project_key, head_position, *_ = self._tenants.make(hub_project)
         new_head_position = head_position + len(events)
         if new_head_position > SEQUENCE_MAX:
             raise LimitReached("position", SEQUENCE_MAX)
         shared = (head.run_key, hub_project_key, head_position, receive_nanos)
         self._sql.run_bulk("store_events", shared, rows=events)
-        self._sql.run("save_head_position", (new_head_position, hub_project_key))
-        self._tenants.put(hub_project, (hub_project_key, new_head_position))
+        self._tenants.move(hub_project, positions=len(events), stored_bytes=stored_bytes_of_events(events))
         changes = self._changes.of_command
         changes.previous_positions.setdefault(hub_project, head_position)
         changes.head_positions[hub_project] = new_head_position
         changes.runs.add((hub_project, head.project_id, head.run_id))
 
     def fill_events(self, head: RunHead, events: Sequence[EventContent]) -> None:
-        """Fill in contents."""
+        """Fill in contents; what was kept of them before, their attributes, may differ."""
+        hub_project = self.project_owner(head.project_id)
+        assert hub_project is not None, head
+        added_bytes = stored_bytes_of_events(events)
+        for event in events:
+            row = self._first("load_stored_bytes", (head.run_key, event.sequence))
+            added_bytes -= cast("tuple[int]", row)[0]
+        self._tenants.move(hub_project, stored_bytes=added_bytes)
         rows = [
             (
                 event.event_type,
@@ -350,8 +348,8 @@ class SqlWriteSession:
         """Return the current instance."""
         instance_id = self._instances.get((hub_project, runtime_id))
         if instance_id is None:
-            tenant = self._tenant(hub_project)
-            row = None if tenant is None else self._first("load_instance", (tenant[0], runtime_id))
+            tenant_key = self._tenants.find_key(hub_project)
+            row = None if tenant_key is None else self._first("load_instance", (tenant_key, runtime_id))
             if row is None:
                 return None
             instance_id = InstanceId(str(row[0]))
@@ -362,16 +360,16 @@ class SqlWriteSession:
         self, hub_project: HubProject, runtime_id: RuntimeId, *, instance_id: InstanceId
     ) -> bool:
         """Whether it is a past instance."""
-        tenant = self._tenant(hub_project)
-        if tenant is None:
+        tenant_key = self._tenants.find_key(hub_project)
+        if tenant_key is None:
             return False
-        return self._first("was_instance", (tenant[0], runtime_id, instance_id)) is not None
+        return self._first("was_instance", (tenant_key, runtime_id, instance_id)) is not None
 
     def begin_instance(
         self, hub_project: HubProject, runtime_id: RuntimeId, *, instance_id: InstanceId, now_nanos: int
     ) -> None:
         """Make an instance current."""
-        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        hub_project_key = self._tenants.make_key(hub_project)
         before = self.current_instance(hub_project, runtime_id)
         if before is not None:
             self._sql.run("end_instance", (hub_project_key, runtime_id, before, now_nanos))
@@ -381,7 +379,7 @@ class SqlWriteSession:
 
     def save_presence(self, hub_project: HubProject, runtimes: Sequence[Runtime]) -> None:
         """Store presence."""
-        hub_project_key, _ = self._tenant_for_writing(hub_project)
+        hub_project_key = self._tenants.make_key(hub_project)
         rows = [
             (
                 runtime.last_heartbeat_nanos,
@@ -407,7 +405,7 @@ class SqlWriteSession:
     ) -> None:
         """Count observations."""
         for observation in observations:
-            hub_project_key, _ = self._tenant_for_writing(observation.key.hub_project)
+            hub_project_key = self._tenants.make_key(observation.key.hub_project)
             alert_rows.save_observation(
                 self._sql,
                 hub_project_key,
@@ -420,10 +418,10 @@ class SqlWriteSession:
 
     def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, *, now_nanos: int) -> bool:
         """Mark an alert as seen."""
-        tenant = self._tenant(hub_project)
-        if tenant is None:
+        tenant_key = self._tenants.find_key(hub_project)
+        if tenant_key is None:
             return False
-        was_open = alert_rows.acknowledge_alert(self._sql, tenant[0], alert_id=alert_id, now_nanos=now_nanos)
+        was_open = alert_rows.acknowledge_alert(self._sql, tenant_key, alert_id=alert_id, now_nanos=now_nanos)
         if was_open:
             self._changes.of_command.alerts.add(hub_project)
         return was_open

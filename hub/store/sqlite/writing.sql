@@ -21,17 +21,20 @@ SELECT hub_generation FROM generation ORDER BY ordinal DESC LIMIT 1;
 INSERT INTO generation (hub_generation, start_nanos) VALUES (:hub_generation, :start_nanos);
 
 -- name: load_hub_project
--- A tenant's key and head.
-SELECT hub_project_key, head_position FROM hub_project WHERE hub_project = :hub_project;
+-- A tenant's key, head, and what it keeps.
+SELECT hub_project_key, head_position, stored_bytes, active_run_count
+FROM hub_project WHERE hub_project = :hub_project;
 
 -- name: create_hub_project
 -- A tenant is created by its first write, with the floors of the store.
 INSERT INTO hub_project (hub_project, head_position, token_floor, epoch_floor)
 SELECT :hub_project, 0, token_floor, token_floor FROM hub RETURNING hub_project_key;
 
--- name: save_head_position
--- Positions up to here are given.
-UPDATE hub_project SET head_position = :head_position WHERE hub_project_key = :hub_project_key;
+-- name: save_hub_project
+-- Positions up to here are given, and this is kept; once a group.
+UPDATE hub_project SET head_position = :head_position, stored_bytes = :stored_bytes,
+                       active_run_count = :active_run_count
+WHERE hub_project_key = :hub_project_key;
 
 -- name: load_project_owner
 -- The hub project that a project belongs to.
@@ -90,6 +93,11 @@ VALUES;
 UPDATE event SET event_type = :event_type, event_time_nanos = :event_time_nanos,
                  attributes = :attributes, is_final = :is_final, payload = :payload,
                  was_pushed_dropped = 0
+WHERE run_key = :run_key AND sequence = :sequence;
+
+-- name: load_stored_bytes
+-- What an event counts as it is stored.
+SELECT 128 + coalesce(length(payload), 0) + coalesce(octet_length(attributes), 0) FROM event
 WHERE run_key = :run_key AND sequence = :sequence;
 
 -- name: load_contents_between
