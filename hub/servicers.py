@@ -21,11 +21,13 @@ from hub.rpc.push_handler import PushHandler
 from hub.rpc.read_handlers import ReadHandlers
 from hub.rpc.renew_handler import RenewHandler
 from hub.rpc.sync_service import SyncService
+from hub.rpc.token_handlers import TokenHandlers
 from hub.rpc.watch_handlers import WatchHandlers
 from hub.service.ingest import Ingest
 from hub.service.projects import Projects
 from hub.service.reads import Reads
 from hub.service.reconcile import Reconcile
+from hub.service.tokens import Tokens
 from synchub.v1.hub_service_pb2_grpc import add_HubServiceServicer_to_server
 from synchub.v1.journal_service_pb2_grpc import add_JournalServiceServicer_to_server
 from synchub.v1.lease_service_pb2_grpc import add_LeaseServiceServicer_to_server
@@ -84,7 +86,16 @@ def add_services(parts: HubParts, server: grpc.aio.Server) -> tuple[str, ...]:
         limits=limits,
     )
     facts = HubFacts(version("synchub"), parts.store.hub_generation, parts.store.engine)
-    hub_service = HubService(facts, limits=limits, now_nanos=parts.clock.now)
+    tokens = Tokens(
+        parts.async_writer,
+        parts.readers,
+        limits=limits,
+        credential_nanos=parts.credential_nanos,
+        random_bytes=secrets.token_bytes,
+    )
+    hub_service = HubService(
+        facts, tokens=TokenHandlers(tokens, limits=limits), limits=limits, now_nanos=parts.clock.now
+    )
     add_SyncServiceServicer_to_server(sync_service, server)
     add_PresenceServiceServicer_to_server(presence_service, server)
     add_LeaseServiceServicer_to_server(_lease_service(parts), server)

@@ -25,6 +25,10 @@ SECRET_BYTES: Final = 32
 """Random bytes in a token's secret."""
 PROJECT_ID_PREFIXES_MAX: Final = 16
 """Prefixes of one token."""
+TOKEN_TTL_SECONDS_MIN: Final = 1
+"""Shortest time after which a token ends."""
+TOKEN_TTL_SECONDS_MAX: Final = 100 * 366 * 86_400
+"""Longest time after which a token ends; who wants more lets it not end by itself."""
 
 _FORM: Final = re.compile(r"synchub_([0-9a-f]{20})_([0-9a-f]{64})", re.ASCII)
 _NO_HASH: Final = bytes(32)

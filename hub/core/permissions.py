@@ -17,6 +17,7 @@ _ACTING: Final = frozenset((Role.RUNTIME, Role.OPERATOR, Role.ADMIN))
 _LOOKING_AFTER: Final = frozenset((Role.READER, Role.OPERATOR, Role.ADMIN))
 _OPERATORS: Final = frozenset((Role.OPERATOR, Role.ADMIN))
 _ADMINS: Final = frozenset((Role.ADMIN,))
+_ABOVE_ALL: Final = frozenset((Role.ADMIN, Role.ANONYMOUS))
 
 PERMISSIONS: Final[Mapping[str, frozenset[Role]]] = {
     "SyncService/PushEvents": _RUNTIMES,
@@ -87,5 +88,14 @@ def check_role_given(giver: Role, given: Role) -> None:
 
     Raises: PermissionDenied: only administrators make administrators.
     """
-    if given is Role.ADMIN and giver not in (Role.ADMIN, Role.ANONYMOUS):
+    if given is Role.ADMIN and giver not in _ABOVE_ALL:
         raise PermissionDenied("only an admin makes tokens of the role admin")
+
+
+def check_role_revoked(revoker: Role, role: Role) -> None:
+    """Return where a caller of one role may take back a token of another.
+
+    Raises: PermissionDenied: only administrators revoke administrators.
+    """
+    if role is Role.ADMIN and revoker not in _ABOVE_ALL:
+        raise PermissionDenied("only an admin revokes tokens of the role admin")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -11,8 +11,14 @@ from google.protobuf.message import Message
 from hub.core.limits import Limits
 from hub.core.values import HubGeneration
 from hub.rpc.codec_time import duration_to_proto, timestamp_to_proto
+from hub.rpc.token_handlers import TokenHandlers
+from synchub.v1 import hub_service_pb2 as messages
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest, GetHubInfoResponse, HubLimits
 from synchub.v1.hub_service_pb2_grpc import HubServiceServicer
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Context = grpc.aio.ServicerContext[Request, Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +34,12 @@ class HubFacts:
 class HubService(HubServiceServicer):
     """Serves the calls of the service."""
 
-    def __init__(self, facts: HubFacts, *, limits: Limits, now_nanos: Callable[[], int]) -> None:
-        """Keep the facts; ``now_nanos`` gives hub time."""
+    def __init__(
+        self, facts: HubFacts, *, tokens: TokenHandlers, limits: Limits, now_nanos: Callable[[], int]
+    ) -> None:
+        """Keep the facts and the handlers; ``now_nanos`` gives hub time."""
         self._facts = facts
+        self._tokens = tokens
         self._limits = limits_to_proto(limits)
         self._now_nanos = now_nanos
 
@@ -49,17 +58,29 @@ class HubService(HubServiceServicer):
             hub_time=timestamp_to_proto(self._now_nanos()),
         )
 
-    async def CreateToken(self, request: object, context: "AnyContext") -> NoReturn:  # noqa: N802
-        """Not there yet."""
-        await _not_there(context)
+    async def CreateToken(  # noqa: N802
+        self,
+        request: messages.CreateTokenRequest,
+        context: Context[messages.CreateTokenRequest, messages.CreateTokenResponse],
+    ) -> messages.CreateTokenResponse:
+        """Make a token."""
+        return await self._tokens.create_token(request, context)
 
-    async def ListTokens(self, request: object, context: "AnyContext") -> NoReturn:  # noqa: N802
-        """Not there yet."""
-        await _not_there(context)
+    async def ListTokens(  # noqa: N802
+        self,
+        request: messages.ListTokensRequest,
+        context: Context[messages.ListTokensRequest, messages.ListTokensResponse],
+    ) -> messages.ListTokensResponse:
+        """List tokens."""
+        return await self._tokens.list_tokens(request, context)
 
-    async def RevokeToken(self, request: object, context: "AnyContext") -> NoReturn:  # noqa: N802
-        """Not there yet."""
-        await _not_there(context)
+    async def RevokeToken(  # noqa: N802
+        self,
+        request: messages.RevokeTokenRequest,
+        context: Context[messages.RevokeTokenRequest, messages.RevokeTokenResponse],
+    ) -> messages.RevokeTokenResponse:
+        """Take a token back."""
+        return await self._tokens.revoke_token(request, context)
 
     async def BackupHub(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
         """Not there yet."""

@@ -7,7 +7,7 @@ refused, and alerted, and nothing of it is stored.
 """
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 
 import grpc.aio
@@ -126,8 +126,23 @@ class Admission:
             raise CredentialInvalid("authorization must be 'Bearer ' and a token")
         caller = caller_of_token(self.tokens.authenticate(sent[0][len(_SCHEME) :]), peer)
         if by_certificate is not None:
-            _refuse_two_identities(caller, by_certificate)
+            self._refuse_two_identities(caller, by_certificate)
         return caller
+
+    def _refuse_two_identities(self, by_token: Caller, by_certificate: Caller) -> None:
+        """Return where a token and a certificate can both be of the one who calls.
+
+        Raises: IdentityMismatch, which is alerted in the token's hub project.
+        """
+        runtime_id = by_certificate.runtime_id or ""
+        if by_token.hub_project != by_certificate.hub_project:
+            refusal = IdentityMismatch("certificate hub_project", by_certificate.hub_project)
+        elif by_token.runtime_id is not None and by_token.runtime_id != runtime_id:
+            refusal = IdentityMismatch("certificate runtime_id", runtime_id)
+        else:
+            return
+        self.observer.observe_mismatch(by_token, project_id="", run_id="", runtime_id=runtime_id)
+        raise refusal
 
     def _by_certificate(
         self, context: grpc.aio.ServicerContext[Request, Response], peer: str
@@ -221,25 +236,10 @@ def hub_caller_of(
         return caller_of(context, hub_project, check=check)
     admin = caller_of(context, "", check=check)
     check.identifier("hub_project", hub_project)
-    return Caller(
-        HubProject(hub_project),
-        None,
-        Role.ADMIN,
-        admin.peer,
-        admin.credential_name,
-        token_id=admin.token_id,
-    )
+    return replace(admin, hub_project=HubProject(hub_project))
 
 
 def _credential_key(caller: Caller | None) -> str:
     if caller is None:
         return ""
     return caller.credential_name if caller.token_id is None else caller.token_id
-
-
-def _refuse_two_identities(by_token: Caller, by_certificate: Caller) -> None:
-    """Return where a token and a certificate can both be of the one who calls."""
-    if by_token.hub_project != by_certificate.hub_project:
-        raise IdentityMismatch("certificate hub_project", by_certificate.hub_project)
-    if by_token.runtime_id is not None and by_token.runtime_id != by_certificate.runtime_id:
-        raise IdentityMismatch("certificate runtime_id", by_certificate.runtime_id or "")

@@ -20,7 +20,11 @@ class TokenWrites(Protocol):
         """Keep a new token; its hub project is created where it is new."""
 
     def revoke(self, token_id: TokenId, now_nanos: int) -> Token:
-        """Take a token back that is there and was not taken back before; return it as it is now."""
+        """Take a token back that is there; one that was taken back before stays as it is.
+
+        Returns it as it is now. It is among the changes either way: that a former COMMIT took it back may
+        not have been heard.
+        """
 
     def count(self) -> int:
         """Return how many tokens are kept."""

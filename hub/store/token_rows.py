@@ -73,8 +73,10 @@ class SqlTokenWrites:
         token = self.token(token_id)
         if token is None:
             raise LookupError(token_id)
-        self._session().run("revoke_token", (now_nanos, token_id))
-        revoked = replace(token, revoke_nanos=now_nanos)
+        revoked = token
+        if token.revoke_nanos is None:
+            self._session().run("revoke_token", (now_nanos, token_id))
+            revoked = replace(token, revoke_nanos=now_nanos)
         self._put(revoked)
         return revoked
 

@@ -81,8 +81,9 @@ class Stubs:
 class SecuredHub:
     """A running hub and who may call it."""
 
-    def __init__(self, hub: HubInThread, bearers: Mapping[str, Bearer]) -> None:
+    def __init__(self, hub: HubInThread, bearers: Mapping[str, Bearer], database: Path) -> None:
         self.hub = hub
+        self.database = database
         self.bearers = bearers
         self._channels: list[grpc.Channel] = []
         self._stubs: dict[str, Stubs] = {}
@@ -128,7 +129,7 @@ class SecuredHub:
 def running_secured_hub(settings: HubSettings) -> Iterator[SecuredHub]:
     """Run a hub over a new store that has tokens."""
     bearers = make_tokens(settings.database, limits=settings.limits)
-    with HubInThread(settings) as hub, SecuredHub(hub, bearers) as secured:
+    with HubInThread(settings) as hub, SecuredHub(hub, bearers, settings.database) as secured:
         yield secured
 
 
