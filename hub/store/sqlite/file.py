@@ -18,6 +18,8 @@ from hub.store.sql_files import load_migrations
 
 APPLICATION_ID = 0x53594E48
 """Marks a file as a hub's store ("SYNH"); stands in the file's header."""
+BACKUP_APPLICATION_ID = 0x53594E42
+"""Marks a file as the backup of one ("SYNB"), so that no hub serves it before it was restored."""
 MIGRATIONS_PACKAGE = "hub.store.sqlite.migrations"
 WAL_PAGES_CHECKPOINT = 4_000
 """The WAL is folded into the file after so many pages (16 MB)."""
@@ -28,6 +30,9 @@ READER_CACHE_KIB = 8 * 1024
 
 FILE_MODE = 0o600
 """Mode of a new store."""
+
+COMPANION_ENDINGS = ("-wal", "-shm", "-journal")
+"""Files that SQLite has beside a database, by the ends of their names."""
 
 _HEADER_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -89,25 +94,57 @@ def connect(database: Path, *, busy_timeout_seconds: float, is_writer: bool) -> 
     return connection
 
 
-def prepare(database: Path, *, busy_timeout_seconds: float) -> None:
+def is_served(database: Path) -> bool:
+    """Whether a hub has the file's lock now; nothing is made or changed."""
+    try:
+        descriptor = os.open(database.with_name(database.name + ".lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def connect_for_reading(database: Path, *, busy_timeout_seconds: float) -> apsw.Connection:
+    """Open a connection that leaves the file as it is, also when it is the last one that closes."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(round(busy_timeout_seconds * 1000))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
+    return connection
+
+
+def prepare(database: Path, *, busy_timeout_seconds: float) -> int:
     """Make the file a store of the newest schema: create it, or migrate and check what is there.
 
-    Call with ``exclusive_lock`` held. Each migration is one transaction.
+    Call with ``exclusive_lock`` held. Each migration is one transaction. Returns the schema that it had, 0
+    for a new one.
 
     Raises: StartRefused where the file is not a hub's, is newer than this program, is not in WAL mode,
     or has another schema than its migrations make.
     """
-    is_new = _refuse_foreign(database)
+    application_id = application_id_of(database)
+    if application_id == BACKUP_APPLICATION_ID:
+        sentence = f"{database} is a backup of a hub's store."
+        raise StartRefused(sentence, "Make a store of it: synchub restore BACKUP --db NEW.")
     try:
         connection = connect(database, busy_timeout_seconds=busy_timeout_seconds, is_writer=True)
         try:
-            if is_new:
+            # Also one that somebody began to make and did not come far with.
+            if application_id is None or _is_empty(connection):
                 # The WAL gets the mode of the file. Payloads are nobody's but the hub's user's.
                 database.chmod(FILE_MODE)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute("PRAGMA journal_mode = WAL")
             _refuse_other_journal_mode(connection, database)
-            _migrate(connection, database)
+            return migrate(connection, database)
         finally:
             connection.close(True)
     except apsw.Error as error:
@@ -126,24 +163,29 @@ def schema_after(migration_count: int) -> list[tuple[str, str, str]]:
         connection.close(True)
 
 
-def _refuse_foreign(database: Path) -> bool:
-    """Return whether the file is to be created; raise where it is somebody else's."""
+def application_id_of(database: Path) -> int | None:
+    """Return what marks a file as a store or as a backup of one, None where it is absent or empty.
+
+    Not for a file that this process has open: closing a second descriptor gives up SQLite's locks.
+
+    Raises: StartRefused where it is somebody else's.
+    """
     hint = "Give the path of a hub's store, or of a file that does not exist yet."
     try:
         with database.open("rb") as file:
             header = file.read(_HEADER_BYTES)
     except FileNotFoundError:
-        return True
+        return None
     except OSError as error:
         raise StartRefused(f"cannot read {database}: {error.strerror}.", hint) from error
     if not header:
-        return True
+        return None
     if not header.startswith(_HEADER_MAGIC) or len(header) < _HEADER_BYTES:
         raise StartRefused(f"{database} is not a database of SQLite.", hint)
     (application_id,) = struct.unpack_from(">I", header, _APPLICATION_ID_OFFSET)
-    if application_id != APPLICATION_ID:
+    if application_id not in (APPLICATION_ID, BACKUP_APPLICATION_ID):
         raise StartRefused(f"{database} is a database, but not a hub's store.", hint)
-    return False
+    return int(application_id)
 
 
 def _refuse_other_journal_mode(connection: apsw.Connection, database: Path) -> None:
@@ -153,21 +195,43 @@ def _refuse_other_journal_mode(connection: apsw.Connection, database: Path) -> N
         raise StartRefused(sentence, "Somebody changed it: run PRAGMA journal_mode = WAL on it.")
 
 
-def _migrate(connection: apsw.Connection, database: Path) -> None:
-    """Apply the migrations that are missing, after the schema that is there was checked."""
-    migrations = load_migrations(MIGRATIONS_PACKAGE)
+def schema_version_of(connection: apsw.Connection, database: Path) -> tuple[int, int]:
+    """Return which schema a store has, and the newest that this program knows.
+
+    Raises: StartRefused where it is newer than that.
+    """
+    newest = len(load_migrations(MIGRATIONS_PACKAGE))
     version = int(str(connection.pragma("user_version")))
-    if version > len(migrations):
-        sentence = f"the store {database} has schema {version}; this program knows {len(migrations)}."
+    if version > newest:
+        sentence = f"the store {database} has schema {version}; this program knows {newest}."
         raise StartRefused(sentence, "Start a newer version of the hub.")
-    if _schema_of(connection) != schema_after(version):
+    return version, newest
+
+
+def is_schema_as_migrated(connection: apsw.Connection, version: int) -> bool:
+    """Whether a store has what its migrations make, and nothing else."""
+    return _schema_of(connection) == schema_after(version)
+
+
+def migrate(connection: apsw.Connection, database: Path) -> int:
+    """Apply the migrations that are missing, after the schema that is there was checked; return which it was.
+
+    Raises: StartRefused where it is newer than this program, or not the one that its migrations make.
+    """
+    version, _ = schema_version_of(connection, database)
+    if not is_schema_as_migrated(connection, version):
         sentence = f"the schema of {database} is not the one that its migrations make."
         raise StartRefused(sentence, "Somebody changed it by hand: undo that, or restore a backup.")
-    for number, script in migrations[version:]:
+    for number, script in load_migrations(MIGRATIONS_PACKAGE)[version:]:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(script)
         connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
+    return version
+
+
+def _is_empty(connection: apsw.Connection) -> bool:
+    return int(str(connection.pragma("user_version"))) == 0 and not _schema_of(connection)
 
 
 def _schema_of(connection: apsw.Connection) -> list[tuple[str, str, str]]:
