@@ -255,8 +255,8 @@ def test_only_so_many_tokens_are_kept(tmp_path_factory: pytest.TempPathFactory) 
     settings = settings_in(tmp_path_factory.mktemp("few"), Limits(tokens_max=22))
     with running_secured_hub(settings) as secured:
         admin = secured.stubs("one/admin")
-        for _ in range(22 - len(secured.bearers)):
-            last = create(admin)
+        made = [create(admin) for _ in range(22 - len(secured.bearers))]
+        last = made[-1]
         admin.hub.RevokeToken(RevokeTokenRequest(token_id=last.token.token_id))
         before = tokens_of(admin)
         refusal = refusal_of(lambda: create(admin))
