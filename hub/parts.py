@@ -16,7 +16,8 @@ from uuid import uuid4
 
 from hub.config import HubSettings
 from hub.core.clock import HubClock
-from hub.http.metrics import GaugeSources, HubMetrics
+from hub.gauges import watch_gauges
+from hub.http.metrics import HubMetrics
 from hub.rpc.identity import Admission
 from hub.rpc.interceptors import FaultReporter
 from hub.rpc.open_streams import OpenStreams
@@ -73,8 +74,8 @@ class HubParts:
             floor_nanos=store.time_floor_nanos,
             suspension_counting_nanos=boot_nanos,
         )
-        self.metrics = HubMetrics()
-        self.alert_book = AlertBook(limits=limits)
+        self.metrics = HubMetrics(limits=limits)
+        self.alert_book = AlertBook(limits=limits, instruments=self.metrics)
         self.writer = Writer(
             store.writing,
             clock=self.clock,
@@ -105,6 +106,7 @@ class HubParts:
             limits=limits,
             new_claim_id=lambda: secrets.token_urlsafe(CLAIM_ID_BYTES),
             credential_nanos=self.credential_nanos,
+            instruments=self.metrics,
         )
         self.journal_reads = JournalReads(self.readers, self.async_writer, now_nanos=self.clock.now)
         self.journal_watches = JournalWatches(self.readers, limits=limits, monotonic_seconds=time.monotonic)
@@ -117,15 +119,7 @@ class HubParts:
         )
         self.reporter = FaultReporter(lambda: uuid4().hex[:REFERENCE_CHARACTERS])
         self.streams = OpenStreams(limits=limits, reporter=self.reporter)
-        self.metrics.watch(
-            GaugeSources(
-                writer_queue_bytes=lambda: self.async_writer.bytes_queued,
-                streams_open=self.streams.counts,
-                runtimes_heard=lambda: {str(state): count for state, count in self.presence.counts().items()},
-                store_log_bytes=store.log_bytes,
-                hub_time_ahead_seconds=self.time_ahead_seconds,
-            )
-        )
+        watch_gauges(self)
 
     def credential_nanos(self) -> int:
         """Return the time by which credentials end: the later of hub time and the wall clock."""

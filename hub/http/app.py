@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from hub.core.errors import Refusal
 from hub.http.metrics import HubMetrics
+from hub.http.metrics_guard import MetricsGuard
 
 PROBE_SECONDS_MAX: Final = 5.0
 """How long the writer may take to run a command that does nothing."""
@@ -40,8 +41,8 @@ class Probes:
     hub_time_ahead_seconds: Callable[[], float]
 
 
-def make_http_app(probes: Probes, metrics: HubMetrics) -> Starlette:
-    """Return the application that serves the pages."""
+def make_http_app(probes: Probes, metrics: HubMetrics, *, guard: MetricsGuard | None = None) -> Starlette:
+    """Return the application that serves the pages; without a guard ``/metrics`` is for everybody."""
 
     async def healthz(_request: Request) -> Response:
         fault = await _fault(probes)
@@ -61,8 +62,11 @@ def make_http_app(probes: Probes, metrics: HubMetrics) -> Starlette:
             return JSONResponse({"status": "ready", "warnings": [warning]})
         return JSONResponse({"status": "ready", "warnings": []})
 
-    async def metrics_page(_request: Request) -> Response:
-        return Response(metrics.page(), media_type=METRICS_MEDIA_TYPE)
+    async def metrics_page(request: Request) -> Response:
+        refusal = None if guard is None else guard.refusal_of(request)
+        if refusal is not None:
+            return refusal
+        return Response(await metrics.page(), media_type=METRICS_MEDIA_TYPE)
 
     return Starlette(
         routes=[

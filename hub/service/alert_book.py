@@ -10,6 +10,7 @@ from threading import Lock
 from hub.core.alert import Observation, merged_samples
 from hub.core.limits import Limits
 from hub.core.values import AlertKey
+from hub.service.instruments import Instruments, NoInstruments
 from hub.service.writer import AsyncWriter
 from hub.store.contract import WriteTransaction
 from synchub.contract import NANOS_PER_SECOND
@@ -18,9 +19,10 @@ from synchub.contract import NANOS_PER_SECOND
 class AlertBook:
     """Observations that are not durable yet; takes part in every group of the writer."""
 
-    def __init__(self, *, limits: Limits) -> None:
-        """Begin empty."""
+    def __init__(self, *, limits: Limits, instruments: Instruments | None = None) -> None:
+        """Begin empty; ``instruments`` count what is observed."""
         self._limits = limits
+        self._instruments = instruments or NoInstruments()
         self._lock = Lock()
         self._pending: dict[AlertKey, Observation] = {}
         self._writing: dict[AlertKey, Observation] = {}
@@ -34,6 +36,8 @@ class AlertBook:
 
     def observe(self, observation: Observation) -> None:
         """Count an observation, from any thread; it is written with one of the next groups."""
+        key = observation.key
+        self._instruments.alert_observed(key.hub_project, reason=key.reason, count=observation.count)
         with self._lock:
             self._count(observation)
 

@@ -119,7 +119,11 @@ class Ingest:
             ):
                 self._alert_book.observe(observation)
         self._instruments.batch_ingested(
-            accepted=len(decision.accepted), duplicates=decision.duplicate_count, conflicts=conflicts
+            caller.hub_project,
+            accepted=len(decision.accepted),
+            duplicates=decision.duplicate_count,
+            conflicts=conflicts,
+            bytes_count=batch.bytes_count,
         )
 
 

@@ -30,6 +30,7 @@ from hub.core.outbox import (
 )
 from hub.core.selection import PageBounds
 from hub.core.values import Caller, HubProject
+from hub.service.instruments import Instruments, NoInstruments
 from hub.service.token_book import check_still_counts
 from hub.service.writer import AsyncWriter, Lane
 from hub.store.contract import WriteTransaction
@@ -85,14 +86,16 @@ class Journal:
         limits: Limits,
         new_claim_id: Callable[[], str],
         credential_nanos: Callable[[], int],
+        instruments: Instruments | None = None,
     ) -> None:
         """Bind the writer; ``new_claim_id`` makes ids by chance, on any thread, ``credential_nanos`` gives
-        the time by which credentials end.
+        the time by which credentials end. ``instruments`` count the commits.
         """
         self._writer = writer
         self._limits = limits
         self._new_claim_id = new_claim_id
         self._credential_nanos = credential_nanos
+        self._instruments = instruments or NoInstruments()
 
     # --- commits ---
 
@@ -109,11 +112,13 @@ class Journal:
             journal = transaction.journal
             recovered = decide_recovery(commit, journal.commit(hub_project, commit.message_id))
             if recovered is not None:
+                self._instruments.commit_stored(hub_project, events=0, is_recovered=True)
                 return Committed(recovered, is_recovered=True)
             resource = transaction.leases.resource(hub_project, stream_resource(commit.stream_id))
             found = journal.found(hub_project, commit, resource=resource)
             accepted = decide_commit(commit, found, now_nanos=now_nanos)
             journal.save_commit(hub_project, commit, found=found, accepted=accepted)
+            self._instruments.commit_stored(hub_project, events=len(commit.events), is_recovered=False)
             return Committed(accepted.result, is_recovered=False)
 
         return await self._writer.call(command, lane=Lane.JOURNAL, bytes_count=bytes_count)

@@ -109,6 +109,17 @@ class Writer:
         self._lanes: tuple[deque[_Queued], ...] = tuple(deque() for _ in Lane)
         self._wake = Condition()
         self._is_stopping = False
+        self._group_begin_seconds: float | None = None
+        """When the group began that runs now; None while the writer is idle."""
+
+    def queued_counts(self) -> dict[Lane, int]:
+        """Return how many commands wait in each lane; from any thread."""
+        return {lane: len(self._lanes[lane.value]) for lane in Lane}
+
+    def busy_seconds(self) -> float:
+        """Return for how long the group of now has been running, 0 where there is none; from any thread."""
+        begin = self._group_begin_seconds
+        return 0.0 if begin is None else self._monotonic_seconds() - begin
 
     def submit(
         self,
@@ -158,17 +169,23 @@ class Writer:
         group = self._take_group()
         if not group:
             return 0
-        begin = self._monotonic_seconds()
+        begin = self._group_begin_seconds = self._monotonic_seconds()
         try:
             transaction = self._session.begin()
             outcomes = [self._run_command(transaction, queued) for queued in group]
             self._hook.before_commit(transaction, self._clock.now())
+            commit_begin = self._monotonic_seconds()
             changes = self._session.commit(self._clock.now())
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing of the group is acknowledged
+            self._group_begin_seconds = None
             self._fail(group, error)
             return len(group)
         self._hook.after_commit()
-        self._instruments.group_committed(commands=len(group), seconds=self._monotonic_seconds() - begin)
+        end = self._monotonic_seconds()
+        self._group_begin_seconds = None
+        self._instruments.group_committed(
+            commands=len(group), seconds=end - begin, commit_seconds=end - commit_begin
+        )
         self._dispatch(lambda: self._deliver(group, outcomes, changes=changes))
         return len(group)
 
@@ -290,10 +307,9 @@ class AsyncWriter:
         self._writer = writer
         self._shares = {lane: _ByteShares(limits.writer_queue_bytes_max) for lane in Lane}
 
-    @property
-    def bytes_queued(self) -> int:
-        """Bytes of commands that wait or run."""
-        return sum(shares.bytes_queued for shares in self._shares.values())
+    def bytes_queued(self) -> dict[Lane, int]:
+        """Return the bytes of commands that wait or run, by lane."""
+        return {lane: shares.bytes_queued for lane, shares in self._shares.items()}
 
     async def call(
         self, command: Command[Result], *, lane: Lane = Lane.CONTROL, bytes_count: int = 0
