@@ -7,6 +7,7 @@ stop (SIGTERM, SIGINT); no hub and no refusal of one ever ends it.
 
 import asyncio
 import gc
+import ipaddress
 import os
 import random
 import signal
@@ -35,6 +36,13 @@ from runtime_agent.hub_client.surroundings import ProgramLog, Surroundings
 from runtime_agent.local_api.server import LocalServer
 from runtime_agent.local_api.service import RuntimeAgentServicer
 from synchub.channel import HubAddress
+from synchub.credentials import (
+    NO_CREDENTIALS,
+    Credentials,
+    CredentialsGiven,
+    CredentialSource,
+    source_of,
+)
 
 PROCESS_ROLE: Final = "agent"
 """What a second process on the same data folder is told about this one."""
@@ -51,6 +59,7 @@ class AgentSettings:
     hub_addresses: tuple[HubAddress, ...]
     folder: str
     identity: RuntimeIdentity
+    credentials: CredentialsGiven = NO_CREDENTIALS
     labels: Mapping[str, str] = field(default_factory=dict)
     retention_seconds: float = limits.RETENTION_SECONDS
     log_bytes_max: int = limits.LOG_BYTES_MAX
@@ -61,10 +70,11 @@ def run_agent(settings: AgentSettings) -> None:
     """Run the agent until it is asked to stop; call it in the main thread.
 
     One line goes to standard output once local programs can append, the program's log to standard
-    error. Raises: AlreadyRunningError, IdentityPinnedError, and the other errors of opening the log;
-    LogOwnerLostError where another process took the folder over meanwhile.
+    error. Raises: CredentialsError, AlreadyRunningError, IdentityPinnedError, and the other errors of
+    opening the log; LogOwnerLostError where another process took the folder over meanwhile.
     """
     program_log = open_program_log()
+    credentials = source_of(settings.credentials)
     owned = take_folder(
         settings.folder,
         role=PROCESS_ROLE,
@@ -78,7 +88,7 @@ def run_agent(settings: AgentSettings) -> None:
         owned.close()
         raise
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        runner.run(_Agent(settings, owned, front, program_log).serve())
+        runner.run(_Agent(settings, credentials, owned, front, program_log=program_log).serve())
 
 
 def open_program_log() -> ProgramLog:
@@ -98,6 +108,20 @@ def open_program_log() -> ProgramLog:
     return cast(ProgramLog, structlog.get_logger())
 
 
+def is_token_readable_on_the_way(credentials: Credentials, addresses: tuple[HubAddress, ...]) -> bool:
+    """Whether a token travels in plain text beyond this machine."""
+    if credentials.uses_tls or not (credentials.token or credentials.token_file):
+        return False
+    return any(not _is_loopback(address.host) for address in addresses)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     """Return uvloop's loop; it is not there on every system, and the standard one does the same."""
     try:
@@ -111,9 +135,16 @@ class _Agent:
     """The running agent: made inside ``run_agent``, served once."""
 
     def __init__(
-        self, settings: AgentSettings, owned: OwnedLog, front: LogThread, program_log: ProgramLog
+        self,
+        settings: AgentSettings,
+        credentials: CredentialSource,
+        owned: OwnedLog,
+        front: LogThread,
+        *,
+        program_log: ProgramLog,
     ) -> None:
         self._settings = settings
+        self._credentials = credentials
         self._owned = owned
         self._front = front
         self._program_log = program_log
@@ -143,6 +174,8 @@ class _Agent:
                 runtime_id=settings.identity.runtime_id,
                 folder=settings.folder,
             )
+            if is_token_readable_on_the_way(self._credentials.credentials, settings.hub_addresses):
+                self._program_log.warning("token_sent_without_tls")
             gc.freeze()  # what lives as long as the process need not be looked at again
             tasks = [
                 asyncio.create_task(link.run(), name="link"),
@@ -179,6 +212,7 @@ class _Agent:
             instance=instance,
             log=self._front,
             surroundings=surroundings,
+            credentials=self._credentials,
         )
         presence = Presence(
             settings.hub_addresses,
@@ -188,6 +222,7 @@ class _Agent:
             log=self._front,
             surroundings=surroundings,
             listeners=PresenceListeners(on_lost=link.doubt, on_drain=link.leave),
+            credentials=self._credentials,
         )
         return link, presence
 

@@ -49,6 +49,16 @@ class StartSettings(BaseSettings):  # type: ignore[explicit-any]  # of its base'
     """The tenant on the hub."""
     runtime_id: str = ""
     """The runtime; each needs a data folder of its own."""
+    token_file: str = ""
+    """A file whose only line is the token that the agent shows; read again when it changes."""
+    ca_file: str = ""
+    """The authorities, in PEM, by one of which the hub's certificate is signed; the system's where empty."""
+    cert_file: str = ""
+    """The agent's own certificate chain, in PEM; read again when it changes, like the key."""
+    key_file: str = ""
+    """The key of ``cert_file``, in PEM."""
+    tls: bool = False
+    """Speak TLS although none of the files above is named; each of them but the token means TLS too."""
     wait_seconds: float = Field(default=0.0, ge=0.0, le=600.0)
     """How long to wait for another process that holds the data folder."""
     retention_seconds: int = Field(default=limits.RETENTION_SECONDS, ge=0)
@@ -73,7 +83,7 @@ class StartSettings(BaseSettings):  # type: ignore[explicit-any]  # of its base'
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(file))
 
 
-def load_settings(flags: Mapping[str, str | float | dict[str, str] | None]) -> StartSettings:
+def load_settings(flags: Mapping[str, str | float | bool | dict[str, str] | None]) -> StartSettings:
     """Return the settings; flags that are None were not given.
 
     Raises: UsageError with a sentence that names the setting.

@@ -126,7 +126,11 @@ class ProjectionRunner:
         - ``apply``: takes in one event; both get the open transaction.
         - ``event_types``: only events of these types; none for all.
         - ``version``: of the two functions; another one than the checkpoint's begins anew.
+
+        Raises: UsageError where the client names no hub project: the model remembers whose it is.
         """
+        if not hub.hub_project:
+            raise UsageError("a read model is of one hub project; connect its client with hub_project")
         self._hub = hub
         self._database = database
         self._name = name

@@ -19,6 +19,51 @@ DataOption = Annotated[
         help=f"Data folder of the agent; also {ENVIRONMENT_PREFIX}DATA. Default: the user's data folder.",
     ),
 ]
+_SHOWN_PANEL: Final = "Credentials and TLS"
+TokenFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Show the token that is this file's only line.",
+        rich_help_panel=_SHOWN_PANEL,
+    ),
+]
+CaFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Trust a hub whose certificate these authorities (PEM) signed.",
+        rich_help_panel=_SHOWN_PANEL,
+    ),
+]
+CertFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cert-file",
+        metavar="FILE",
+        help="Show this certificate (PEM).",
+        rich_help_panel=_SHOWN_PANEL,
+    ),
+]
+KeyFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        help="The key of --cert-file (PEM).",
+        rich_help_panel=_SHOWN_PANEL,
+    ),
+]
+TlsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--tls",
+        help="Speak TLS and trust the system's authorities. Each of these files but the token means TLS too.",
+        rich_help_panel=_SHOWN_PANEL,
+    ),
+]
 ProjectOption = Annotated[str, typer.Option("--project", metavar="P", help="Project of the run.")]
 RunOption = Annotated[str, typer.Option("--run", metavar="N", help="The run.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

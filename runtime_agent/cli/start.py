@@ -5,12 +5,21 @@ from typing import Annotated
 
 import typer
 
-from runtime_agent.cli.options import DataOption, attributes_from_pairs
+from runtime_agent.cli.options import (
+    CaFileOption,
+    CertFileOption,
+    DataOption,
+    KeyFileOption,
+    TlsOption,
+    TokenFileOption,
+    attributes_from_pairs,
+)
 from runtime_agent.config import StartSettings, load_settings
 from runtime_agent.core.errors import UsageError
 from runtime_agent.core.values import RuntimeIdentity
 from synchub.channel import AddressError, HubAddress, parse_addresses
 from synchub.contract import attributes_fault, identifier_fault
+from synchub.credentials import Credentials, CredentialsError, CredentialSource
 
 
 def start(
@@ -26,6 +35,11 @@ def start(
         str | None,
         typer.Option("--runtime-id", metavar="R", help="The runtime; each needs a data folder of its own."),
     ] = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    cert_file: CertFileOption = None,
+    key_file: KeyFileOption = None,
+    tls: TlsOption = None,
     wait: Annotated[
         float | None,
         typer.Option("--wait", metavar="SECONDS", help="Wait for another process that holds the folder."),
@@ -38,7 +52,8 @@ def start(
     """Run the agent: serve local programs, and sync the local log with the hub.
 
     It works with no hub in sight and goes on by itself when the hub comes back. The first start
-    pins hub project and runtime id in the data folder.
+    pins hub project and runtime id in the data folder. Token and certificates are read again when
+    their files change, without a restart.
 
     Settings come from these flags, then RUNTIME_AGENT_… variables, then a TOML file
     (RUNTIME_AGENT_CONFIG, by default ~/.config/synchub/runtime-agent.toml).
@@ -53,6 +68,11 @@ def start(
             "data": data,
             "hub_project": hub_project,
             "runtime_id": runtime_id,
+            "token_file": token_file,
+            "ca_file": ca_file,
+            "cert_file": cert_file,
+            "key_file": key_file,
+            "tls": tls,
             "wait_seconds": wait,
             "labels": attributes_from_pairs(label) if label else None,
         }
@@ -65,6 +85,7 @@ def start(
             hub_addresses=_hub_addresses(settings.hub),
             folder=os.path.expanduser(settings.data),
             identity=_identity(settings),
+            credentials=_credentials(settings),
             labels=_labels(settings),
             retention_seconds=settings.retention_seconds,
             log_bytes_max=settings.log_bytes_max,
@@ -90,6 +111,21 @@ def _identity(settings: StartSettings) -> RuntimeIdentity:
         if fault is not None:
             raise UsageError(f"{name} {fault}")
     return RuntimeIdentity(settings.hub_project, settings.runtime_id)
+
+
+def _credentials(settings: StartSettings) -> CredentialSource:
+    try:
+        return CredentialSource(
+            Credentials(
+                token_file=os.path.expanduser(settings.token_file),
+                ca_file=os.path.expanduser(settings.ca_file),
+                certificate_file=os.path.expanduser(settings.cert_file),
+                key_file=os.path.expanduser(settings.key_file),
+                is_tls=settings.tls,
+            )
+        )
+    except CredentialsError as error:
+        raise UsageError(str(error)) from error
 
 
 def _labels(settings: StartSettings) -> dict[str, str]:

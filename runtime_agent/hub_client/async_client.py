@@ -11,6 +11,7 @@ What each call promises is said in ``client.py``. An iteration that is left earl
 generator is closed (``contextlib.aclosing``), or with the client.
 """
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -39,6 +40,7 @@ from synchub.channel import (
     parse_addresses,
     refusal_from_status,
 )
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven, source_of
 from synchub.v1 import hub_service_pb2, presence_service_pb2, sync_service_pb2
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
@@ -56,6 +58,7 @@ class AsyncHubClient(AsyncLeaseMethods, AsyncJournalMethods):
         *,
         hub_project: str,
         addresses: tuple[HubAddress, ...],
+        credentials: CredentialsGiven = NO_CREDENTIALS,
         runtime_id: str = "",
         instance_id: str = "",
     ) -> None:
@@ -63,6 +66,7 @@ class AsyncHubClient(AsyncLeaseMethods, AsyncJournalMethods):
             channel,
             hub_project=hub_project,
             addresses=addresses,
+            credentials=credentials,
             runtime_id=runtime_id,
             instance_id=instance_id,
         )
@@ -72,19 +76,28 @@ class AsyncHubClient(AsyncLeaseMethods, AsyncJournalMethods):
 
     @classmethod
     async def connect(
-        cls, addresses: str, *, hub_project: str, runtime_id: str = "", instance_id: str = ""
+        cls,
+        addresses: str,
+        *,
+        hub_project: str = "",
+        credentials: CredentialsGiven = NO_CREDENTIALS,
+        runtime_id: str = "",
+        instance_id: str = "",
     ) -> Self:
         """Return a client of the hubs at ``HOST:PORT[,HOST:PORT…]``; the first call connects.
 
         Runtime and instance are who holds leases where nothing else is said: this host, and a random id.
+        With credentials by which the hub knows who calls, the hub project may be left out: it is theirs.
 
-        Raises: AddressError where the addresses cannot be read.
+        Raises: AddressError where the addresses cannot be read, CredentialsError where a file cannot.
         """
         parsed = parse_addresses(addresses)
+        shown = await asyncio.to_thread(source_of, credentials)
         return cls(
-            await dial_aio(parsed),
+            await dial_aio(parsed, credentials=shown),
             hub_project=hub_project,
             addresses=parsed,
+            credentials=shown,
             runtime_id=runtime_id,
             instance_id=instance_id,
         )

@@ -44,6 +44,7 @@ from synchub.channel import (
     parse_addresses,
     refusal_from_status,
 )
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven, source_of
 from synchub.v1 import hub_service_pb2, presence_service_pb2, sync_service_pb2
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.presence_service_pb2_grpc import PresenceServiceStub
@@ -59,6 +60,7 @@ class HubClient(LeaseMethods, JournalMethods):
         *,
         hub_project: str,
         addresses: tuple[HubAddress, ...],
+        credentials: CredentialsGiven = NO_CREDENTIALS,
         runtime_id: str = "",
         instance_id: str = "",
     ) -> None:
@@ -66,6 +68,7 @@ class HubClient(LeaseMethods, JournalMethods):
             channel,
             hub_project=hub_project,
             addresses=addresses,
+            credentials=credentials,
             runtime_id=runtime_id,
             instance_id=instance_id,
         )
@@ -75,19 +78,28 @@ class HubClient(LeaseMethods, JournalMethods):
 
     @classmethod
     def connect(
-        cls, addresses: str, *, hub_project: str, runtime_id: str = "", instance_id: str = ""
+        cls,
+        addresses: str,
+        *,
+        hub_project: str = "",
+        credentials: CredentialsGiven = NO_CREDENTIALS,
+        runtime_id: str = "",
+        instance_id: str = "",
     ) -> Self:
         """Return a client of the hubs at ``HOST:PORT[,HOST:PORT…]``; the first call connects.
 
         Runtime and instance are who holds leases where nothing else is said: this host, and a random id.
+        With credentials by which the hub knows who calls, the hub project may be left out: it is theirs.
 
-        Raises: AddressError where the addresses cannot be read.
+        Raises: AddressError where the addresses cannot be read, CredentialsError where a file cannot.
         """
         parsed = parse_addresses(addresses)
+        shown = source_of(credentials)
         return cls(
-            dial(parsed),
+            dial(parsed, credentials=shown),
             hub_project=hub_project,
             addresses=parsed,
+            credentials=shown,
             runtime_id=runtime_id,
             instance_id=instance_id,
         )

@@ -13,6 +13,7 @@ from runtime_agent.hub_client.journal_calls import JournalCalls
 from runtime_agent.hub_client.lease_channel import ClientClosed, LeaseChannel
 from runtime_agent.hub_client.lease_maker import LeaseMaker
 from synchub.channel import HubAddress, Refusal, refusal_from_error
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven, source_of
 
 Page = TypeVar("Page", bound="_Page")
 
@@ -39,19 +40,31 @@ class _ClientBase:
     """What a client of either kind knows."""
 
     def __init__(
-        self, *, hub_project: str, addresses: tuple[HubAddress, ...], runtime_id: str, instance_id: str
+        self,
+        *,
+        hub_project: str,
+        addresses: tuple[HubAddress, ...],
+        credentials: CredentialsGiven,
+        runtime_id: str,
+        instance_id: str,
     ) -> None:
         self._hub_project = hub_project
         self._addresses = addresses
+        # One source for all connections: they show the same at any moment.
+        shown = source_of(credentials)
         self._maker = LeaseMaker(
-            addresses, hub_project=hub_project, runtime_id=runtime_id, instance_id=instance_id
+            addresses,
+            hub_project=hub_project,
+            credentials=shown,
+            runtime_id=runtime_id,
+            instance_id=instance_id,
         )
-        self._journal = JournalCalls(LeaseChannel(addresses), hub_project)
+        self._journal = JournalCalls(LeaseChannel(addresses, credentials=shown), hub_project)
         self._is_closed = False
 
     @property
     def hub_project(self) -> str:
-        """The tenant that its calls are about."""
+        """The tenant that its calls are about; empty for the credential's own."""
         return self._hub_project
 
     @property
@@ -85,11 +98,16 @@ class BlockingClientBase(_ClientBase):
         *,
         hub_project: str,
         addresses: tuple[HubAddress, ...],
+        credentials: CredentialsGiven = NO_CREDENTIALS,
         runtime_id: str = "",
         instance_id: str = "",
     ) -> None:
         super().__init__(
-            hub_project=hub_project, addresses=addresses, runtime_id=runtime_id, instance_id=instance_id
+            hub_project=hub_project,
+            addresses=addresses,
+            credentials=credentials,
+            runtime_id=runtime_id,
+            instance_id=instance_id,
         )
         self._channel = channel
         self._closing: WeakSet[_Closing] = WeakSet()
@@ -131,11 +149,16 @@ class AwaitedClientBase(_ClientBase):
         *,
         hub_project: str,
         addresses: tuple[HubAddress, ...],
+        credentials: CredentialsGiven = NO_CREDENTIALS,
         runtime_id: str = "",
         instance_id: str = "",
     ) -> None:
         super().__init__(
-            hub_project=hub_project, addresses=addresses, runtime_id=runtime_id, instance_id=instance_id
+            hub_project=hub_project,
+            addresses=addresses,
+            credentials=credentials,
+            runtime_id=runtime_id,
+            instance_id=instance_id,
         )
         self._channel = channel
         self._closing: WeakSet[_AwaitedClosing] = WeakSet()

@@ -28,6 +28,7 @@ from synchub.channel import (
     refusal_from_error,
     refusal_from_status,
 )
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven
 from synchub.v1 import hub_service_pb2, sync_service_pb2
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.presence_service_pb2 import HeartbeatRequest, HeartbeatResponse
@@ -171,9 +172,14 @@ class HubConnection:
         )
 
     @classmethod
-    async def dial(cls, addresses: Sequence[HubAddress]) -> "HubConnection":
-        """Return a connection of its own; nothing is connected before the first call."""
-        return cls(await dial_aio(addresses), tuple(addresses))
+    async def dial(
+        cls, addresses: Sequence[HubAddress], *, credentials: CredentialsGiven = NO_CREDENTIALS
+    ) -> "HubConnection":
+        """Return a connection of its own; nothing is connected before the first call.
+
+        A source of credentials looks at its files now. Raises: CredentialsError where it is no source yet.
+        """
+        return cls(await dial_aio(addresses, credentials=credentials), tuple(addresses))
 
     async def close(self) -> None:
         """Close the channel and end what is open on it. Idempotent."""

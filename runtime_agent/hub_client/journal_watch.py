@@ -25,7 +25,7 @@ from runtime_agent.hub_client.hub_calls import translated
 from runtime_agent.hub_client.journal_calls import JournalCalls
 from runtime_agent.hub_client.journal_values import JournalUpdate
 from runtime_agent.hub_client.lease_channel import LeaseChannel
-from runtime_agent.hub_client.lease_steps import may_repeat
+from runtime_agent.hub_client.lease_steps import asked_wait_seconds, may_repeat
 from synchub.channel import HubAddress, Refusal, dial_aio
 from synchub.v1 import journal_service_pb2 as pb
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
@@ -46,6 +46,7 @@ class _Watch:
         place: WatchPlace,
     ) -> None:
         self._addresses = addresses
+        self._credentials = calls.channel.credentials
         self._hub_project = calls.hub_project
         self._event_types = tuple(event_types)
         self._place = place
@@ -81,7 +82,7 @@ class _Watch:
     def _seconds_until_next_try(self, error: HubCallError) -> float:
         """Return how long to wait before connecting again. Raises: what the failure means, if it is final."""
         if may_repeat(error) or error.reason == _LIMIT_REACHED:
-            return self._backoff.next_wait_seconds()
+            return max(self._backoff.next_wait_seconds(), asked_wait_seconds(error))
         meant = codec.journal_refusal(error)
         if meant is error:
             raise error
@@ -100,7 +101,7 @@ class JournalWatch(_Watch):
         place: WatchPlace,
     ) -> None:
         super().__init__(addresses, calls, event_types=event_types, place=place)
-        self._channel = LeaseChannel(addresses)
+        self._channel = LeaseChannel(addresses, credentials=self._credentials)
         self._closed = threading.Event()
         self._responses: Iterator[pb.WatchJournalResponse] | None = None
 
@@ -197,7 +198,7 @@ class AsyncJournalWatch(_Watch):
 
     async def _next_response(self) -> pb.WatchJournalResponse:
         if self._channel is None:
-            self._channel = await dial_aio(self._addresses)
+            self._channel = await dial_aio(self._addresses, credentials=self._credentials)
         with translated(self._addresses):
             if self._call is None:
                 self._call = JournalServiceStub(self._channel).WatchJournal(self._request())

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from runtime_agent.hub_client.errors import HubCallError
 from synchub.channel import HubAddress, Refusal, dial, refusal_from_error
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven, CredentialSource, source_of
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
@@ -73,8 +74,8 @@ class ClientClosed(HubCallError):
 class _Connection:
     """A channel with how many calls are on it; a retired one is closed once that is 0."""
 
-    def __init__(self, addresses: tuple[HubAddress, ...]) -> None:
-        self.channel = dial(addresses, retries=False)
+    def __init__(self, addresses: tuple[HubAddress, ...], credentials: CredentialSource) -> None:
+        self.channel = dial(addresses, credentials=credentials, retries=False)
         self.stubs = LeaseStubs(
             LeaseServiceStub(self.channel), JournalServiceStub(self.channel), HubServiceStub(self.channel)
         )
@@ -85,8 +86,13 @@ class _Connection:
 class LeaseChannel:
     """Lends a connection for each call. Safe to share among threads and loops; close it after use."""
 
-    def __init__(self, addresses: tuple[HubAddress, ...]) -> None:
+    def __init__(
+        self, addresses: tuple[HubAddress, ...], *, credentials: CredentialsGiven = NO_CREDENTIALS
+    ) -> None:
+        """Raises: CredentialsError."""
         self._addresses = addresses
+        self.credentials = source_of(credentials)
+        """What it shows and trusts."""
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._is_closed = False
@@ -161,7 +167,7 @@ class LeaseChannel:
                     self._connection.call_count += 1
                     return self._connection
             # Not with the lock held: where names are to be resolved, others would wait for them too.
-            self._install(_Connection(self._addresses))
+            self._install(_Connection(self._addresses, self.credentials))
 
     def _install(self, fresh: _Connection) -> None:
         with self._lock:

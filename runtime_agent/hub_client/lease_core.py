@@ -36,7 +36,7 @@ from runtime_agent.hub_client import lease_codec as codec
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.lease_channel import Call, ClientClosed, LeaseChannel, unary
 from runtime_agent.hub_client.lease_keeper import Keeper, LeaseSurroundings
-from runtime_agent.hub_client.lease_steps import Pause, Steps, ask, repeat
+from runtime_agent.hub_client.lease_steps import Pause, Steps, ask, asked_wait_seconds, repeat
 from runtime_agent.hub_client.lease_values import (
     LeaseCredential,
     LeaseState,
@@ -290,7 +290,7 @@ class TenureCore:
             raise error
         match decide_opening_refusal(error.reason, error.refusal.code.name):
             case OpeningAction.REPEAT:
-                yield Pause(asking.backoff.next_wait_seconds())
+                yield Pause(max(asking.backoff.next_wait_seconds(), asked_wait_seconds(error)))
                 return asking
             case OpeningAction.LOOK:
                 yield from self._look_for_another_self(error)

@@ -18,6 +18,7 @@ from runtime_agent.hub_client.process_lease import ProcessCore
 from runtime_agent.hub_client.turn_lease import TurnCore
 from synchub.channel import HubAddress
 from synchub.contract import attributes_fault, identifier_fault
+from synchub.credentials import CredentialsGiven
 
 _NAMELESS_HOST = "localhost"
 
@@ -26,14 +27,20 @@ class LeaseMaker:
     """Makes leases for one client; ``close`` it with the client."""
 
     def __init__(
-        self, addresses: tuple[HubAddress, ...], *, hub_project: str, runtime_id: str, instance_id: str
+        self,
+        addresses: tuple[HubAddress, ...],
+        *,
+        hub_project: str,
+        credentials: CredentialsGiven,
+        runtime_id: str,
+        instance_id: str,
     ) -> None:
         """Where they are empty, the runtime is this host and the instance a random id of this client."""
         host = socket.gethostname()
         self.runtime_id = runtime_id or (_NAMELESS_HOST if identifier_fault(host) else host)
         self.instance_id = instance_id or uuid4().hex
         self._process_name = f"pid {os.getpid()} on {self.runtime_id}"
-        self._channel = LeaseChannel(addresses)
+        self._channel = LeaseChannel(addresses, credentials=credentials)
         self._place = LeasePlace(self._channel, hub_project, LeaseSurroundings())
 
     def close(self) -> None:

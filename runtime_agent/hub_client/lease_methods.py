@@ -28,6 +28,7 @@ from runtime_agent.hub_client.maintenance import Maintenance
 from runtime_agent.hub_client.process_lease import ProcessLease
 from runtime_agent.hub_client.turn_lease import Turn, token_of_turn
 from synchub.channel import UNARY_SECONDS_MAX, HubAddress
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven
 from synchub.v1 import lease_service_pb2 as pb
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 
@@ -41,6 +42,7 @@ class LeaseMethods(BlockingClientBase):
         *,
         hub_project: str,
         addresses: tuple[HubAddress, ...],
+        credentials: CredentialsGiven = NO_CREDENTIALS,
         runtime_id: str = "",
         instance_id: str = "",
     ) -> None:
@@ -48,6 +50,7 @@ class LeaseMethods(BlockingClientBase):
             channel,
             hub_project=hub_project,
             addresses=addresses,
+            credentials=credentials,
             runtime_id=runtime_id,
             instance_id=instance_id,
         )

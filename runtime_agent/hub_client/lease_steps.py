@@ -14,6 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from runtime_agent import limits
 from runtime_agent.core.backoff import Backoff
 from runtime_agent.core.lease import is_worth_repeating
 from runtime_agent.hub_client.errors import HubCallError
@@ -56,8 +57,10 @@ def repeat(
         try:
             answer = yield call(min(UNARY_SECONDS_MAX, left_seconds))
         except HubCallError as error:
-            wait_seconds = backoff.next_wait_seconds()
-            if not may_repeat(error):
+            asked_seconds = asked_wait_seconds(error)
+            wait_seconds = max(backoff.next_wait_seconds(), asked_seconds)
+            # A hub that asks for more time than is left would not answer before it is over.
+            if not may_repeat(error) or asked_seconds > over_at - clock():
                 raise
             yield Pause(wait_seconds)
             left_seconds = over_at - clock()
@@ -72,6 +75,11 @@ def may_repeat(error: HubCallError) -> bool:
     """Say whether a call that failed so may succeed by being sent again."""
     is_closed = isinstance(error, ClientClosed)
     return not is_closed and is_worth_repeating(error.reason, error.refusal.code.name)
+
+
+def asked_wait_seconds(error: HubCallError) -> float:
+    """Return how long a hub that counts requests asks to wait, 0 where it does not."""
+    return min(error.refusal.retry_delay_seconds or 0.0, limits.RETRY_DELAY_SECONDS_MAX)
 
 
 def run_steps(steps: Steps[Result], channel: LeaseChannel) -> Result:

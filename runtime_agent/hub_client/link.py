@@ -21,9 +21,11 @@ from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.hub_calls import HubConnection
 from runtime_agent.hub_client.push_session import PushSession, SessionEnded
 from runtime_agent.hub_client.reconciler import HubGenerationMoved, Reconciler
+from runtime_agent.hub_client.refusal_words import held_projects_words, refusal_words
 from runtime_agent.hub_client.surroundings import Surroundings, wait_for_instance
 from synchub import contract
 from synchub.channel import FIRST_ANSWER_SECONDS_MAX, HubAddress, addresses_text
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven, source_of
 
 PUSH_BOUNDS: Final = PushBounds(
     in_flight_max=limits.BATCHES_IN_FLIGHT_MAX,
@@ -55,9 +57,12 @@ class Link:
         instance: InstanceLife,
         log: LogFront,
         surroundings: Surroundings,
+        credentials: CredentialsGiven = NO_CREDENTIALS,
         bounds: PushBounds = PUSH_BOUNDS,
     ) -> None:
+        """Raises: CredentialsError."""
         self._addresses = addresses
+        self._credentials = source_of(credentials)
         self._identity = identity
         self._instance = instance
         self._log = log
@@ -89,6 +94,8 @@ class Link:
             )
         elif state is HubLinkState.WAITING:
             detail = f"{detail}; next try in {max(0.0, self._wait_until - self._clock()):.0f} s"
+        elif state is HubLinkState.CONNECTED:
+            detail = held_projects_words(self._core.held_projects(), now=self._clock())
         return HubLinkStatus(state, detail, addresses_text(self._addresses), self._instance.instance_id)
 
     def run_released(self, run: RunKey) -> None:
@@ -154,7 +161,7 @@ class Link:
             self._state, self._detail = HubLinkState.CONNECTING, ""
         sender = PushSender(self._identity, self._instance.instance_id)
         acknowledged_batches = 0
-        connection = await HubConnection.dial(self._addresses)
+        connection = await HubConnection.dial(self._addresses, credentials=self._credentials)
         try:
             session, is_new_generation = await self._begin_session(connection, sender)
             self._session = session
@@ -236,7 +243,7 @@ class Link:
                 # A mistake of ours: said with all that is known, and tried again like anything else.
                 self._program_log.exception("link_failed", kind=type(error).__name__)
                 wait_seconds = self._backoff.next_wait_seconds()
-        detail = str(error) or type(error).__name__
+        detail = refusal_words(error, identity=self._identity, credentials=self._credentials)
         if (self._state, self._detail) != (HubLinkState.WAITING, detail):
             self._program_log.warning("hub_link_down", detail=detail, wait_seconds=round(wait_seconds, 3))
         self._state, self._detail = HubLinkState.WAITING, detail

@@ -21,7 +21,7 @@ from runtime_agent.hub_client.journal_values import (
     ReturnedMessage,
 )
 from runtime_agent.hub_client.lease_channel import Call, LeaseChannel
-from runtime_agent.hub_client.lease_steps import Steps, may_repeat
+from runtime_agent.hub_client.lease_steps import Steps, asked_wait_seconds, may_repeat
 from synchub.contract import NANOS_PER_SECOND
 
 _LAST_TRY_SECONDS = 1.0
@@ -145,7 +145,7 @@ class OutboxCore:
                 return 0.0
             if not may_repeat(error):
                 raise
-            return self._backoff.next_wait_seconds()
+            return max(self._backoff.next_wait_seconds(), asked_wait_seconds(error))
         self._backoff.reset()
         over_at = sent_at + self.wish.visibility_seconds
         messages = [HeldMessage(each, over_at) for each in claimed.messages]

@@ -31,6 +31,7 @@ from runtime_agent.hub_client.hub_calls import HubConnection, PresenceStream
 from runtime_agent.hub_client.surroundings import Surroundings, wait_for_instance
 from synchub.channel import FIRST_ANSWER_SECONDS_MAX, HubAddress, Refusal
 from synchub.contract import ACTIVE_RUNS_MAX
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven, source_of
 
 RUNS_NOTED_PAGE: Final = 1_000
 """Most runs looked at for one heartbeat; the rest is looked at for the next."""
@@ -77,8 +78,11 @@ class Presence:
         log: LogFront,
         surroundings: Surroundings,
         listeners: PresenceListeners,
+        credentials: CredentialsGiven = NO_CREDENTIALS,
     ) -> None:
+        """Raises: CredentialsError."""
         self._addresses = addresses
+        self._credentials = source_of(credentials)
         self._identity = identity
         self._instance = instance
         self._machine = machine
@@ -124,7 +128,7 @@ class Presence:
     async def _connect_once(self) -> float:
         """Hold one stream to its end; return how long to wait before the next, in seconds."""
         sender = PushSender(self._identity, self._instance.instance_id)
-        connection = await HubConnection.dial(self._addresses)
+        connection = await HubConnection.dial(self._addresses, credentials=self._credentials)
         try:
             self._stream = stream = connection.open_presence(sender)
             await self._beat(stream)

@@ -136,6 +136,9 @@ class ClientFiles:
     def put_token(self, token: str) -> None:
         self.put(self.token, f"{token}\n".encode())
 
+    def remove_token(self) -> None:
+        Path(self.token).unlink()
+
     def put_ca(self, *authorities: trustme.CA) -> None:
         self.put(self.ca, b"".join(each.cert_pem.bytes() for each in authorities))
 

@@ -20,6 +20,7 @@ from runtime_agent.event_log.opening import take_folder
 from runtime_agent.hub_client.link import PUSH_BOUNDS, Link
 from runtime_agent.hub_client.surroundings import Surroundings
 from synchub.channel import HubAddress
+from synchub.credentials import NO_CREDENTIALS, CredentialsGiven
 
 IDENTITY = RuntimeIdentity("hp", "r1")
 RUN = RunKey("p", "n1")
@@ -57,6 +58,7 @@ class Runtime:
         self.log.start()
         self.notes = Notes()
         self.bounds = PUSH_BOUNDS
+        self.credentials: CredentialsGiven = NO_CREDENTIALS
         ids = (f"i{n}" for n in count(1))
         self.instance = InstanceLife(
             new_instance_id=lambda: next(ids), wait_seconds_first=0.2, wait_seconds_max=1.0, calm_seconds=60.0
@@ -95,6 +97,7 @@ class Runtime:
             instance=self.instance,
             log=self.log,
             surroundings=self.surroundings,
+            credentials=self.credentials,
             bounds=self.bounds,
         )
 

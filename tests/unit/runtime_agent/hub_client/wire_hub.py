@@ -4,6 +4,7 @@ It decides a proven batch as the rule table says, so that what an agent does can
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -51,6 +52,16 @@ class WireHub:
     forbidden_projects: set[str] = field(default_factory=set)
     refused_instances: set[str] = field(default_factory=set)
     silent_pushes: int = 0
+    accepted_tokens: set[str] | None = None
+    """None where everybody is let in."""
+    identity_refusal: status_pb2.Status | None = None
+    """What is said to everybody, until it is taken away."""
+    retry_delays: list[float] = field(default_factory=list)
+    """How long the next push answers ask to wait, in seconds."""
+    tokens_seen: set[tuple[str, str]] = field(default_factory=set)
+    """Each call's name with the token that it showed."""
+    batch_times: list[float] = field(default_factory=list)
+    """When each batch came, in monotonic seconds."""
     batch_events_max: int = contract.BATCH_EVENTS_MAX
     counts: Counter[str] = field(default_factory=Counter)
     instances: list[str] = field(default_factory=list)
@@ -144,6 +155,18 @@ class WireHub:
             answer.state = sync_service_pb2.RECONCILE_STATE_HUB_BEHIND
         return answer
 
+    def refusal_of(
+        self, context: "grpc.aio.ServicerContext[object, object]", name: str
+    ) -> status_pb2.Status | None:
+        """Return why a call is refused for what it showed."""
+        metadata = dict(context.invocation_metadata() or ())
+        token = str(metadata.get("authorization", "")).removeprefix("Bearer ")
+        self.tokens_seen.add((name, token))
+        if self.accepted_tokens is not None and token not in self.accepted_tokens:
+            reason = "CREDENTIAL_REVOKED" if token else "CREDENTIAL_MISSING"
+            return refusal_status(grpc.StatusCode.UNAUTHENTICATED, reason, message=f"{name} says no")
+        return self.identity_refusal
+
     def instance_refusal(self, instance_id: str) -> status_pb2.Status | None:
         if instance_id not in self.instances:
             self.instances.append(instance_id)
@@ -154,15 +177,22 @@ class WireHub:
     # --- the wire ---
 
     @asynccontextmanager
-    async def serving(self, port: int = 0) -> AsyncIterator[int]:
+    async def serving(
+        self, port: int = 0, *, credentials: grpc.ServerCredentials | None = None
+    ) -> AsyncIterator[int]:
         """Listen on loopback; leaving ends every stream, as a hub that is killed."""
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        hub_service_pb2_grpc.add_HubServiceServicer_to_server(_HubService(self), server)
         # What they leave out is answered UNIMPLEMENTED.
+        info = _HubService(self)  # type: ignore[abstract]
         sync, presence = _SyncService(self), _PresenceService(self)  # type: ignore[abstract]
+        hub_service_pb2_grpc.add_HubServiceServicer_to_server(info, server)
         sync_service_pb2_grpc.add_SyncServiceServicer_to_server(sync, server)
         presence_service_pb2_grpc.add_PresenceServiceServicer_to_server(presence, server)
-        self.port = server.add_insecure_port(f"127.0.0.1:{port}")
+        address = f"127.0.0.1:{port}"
+        if credentials is None:
+            self.port = server.add_insecure_port(address)
+        else:
+            self.port = server.add_secure_port(address, credentials)
         await server.start()
         try:
             yield self.port
@@ -175,8 +205,11 @@ class _HubService(hub_service_pb2_grpc.HubServiceServicer):
         self.hub = hub
 
     async def GetHubInfo(  # noqa: N802
-        self, request: hub_service_pb2.GetHubInfoRequest, context: object
+        self,
+        request: hub_service_pb2.GetHubInfoRequest,
+        context: "grpc.aio.ServicerContext[object, object]",
     ) -> hub_service_pb2.GetHubInfoResponse:
+        await _abort_where(self.hub.refusal_of(context, "GetHubInfo"), context)
         limits = hub_service_pb2.HubLimits(
             identifier_bytes_max=contract.IDENTIFIER_BYTES_MAX,
             event_type_bytes_max=contract.EVENT_TYPE_BYTES_MAX,
@@ -210,15 +243,23 @@ class _SyncService(sync_service_pb2_grpc.SyncServiceServicer):
             if not isinstance(request, PushEventsRequest):
                 return
             self.hub.counts["batches"] += 1
+            self.hub.batch_times.append(time.monotonic())
             if self.hub.silent_pushes:
                 self.hub.silent_pushes -= 1
                 await asyncio.Event().wait()
             key = RunKey(request.project_id, request.run_id)
-            refusal = self.hub.instance_refusal(request.instance_id) or self.hub.push_refusals.pop(key, None)
+            refusal = (
+                self.hub.refusal_of(context, "PushEvents")  # type: ignore[arg-type]  # only its metadata is read
+                or self.hub.instance_refusal(request.instance_id)
+                or self.hub.push_refusals.pop(key, None)
+            )
             if refusal is not None:
                 await context.write(PushEventsResponse(error=refusal))
                 return
-            await context.write(self.hub.push(request))
+            answer = self.hub.push(request)
+            if self.hub.retry_delays:
+                answer.retry_delay.FromNanoseconds(int(self.hub.retry_delays.pop(0) * 1e9))
+            await context.write(answer)
 
     async def ReconcileRuns(  # noqa: N802
         self,
@@ -226,8 +267,8 @@ class _SyncService(sync_service_pb2_grpc.SyncServiceServicer):
         context: "grpc.aio.ServicerContext[object, object]",
     ) -> sync_service_pb2.ReconcileRunsResponse:
         self.hub.counts["reconciles"] += 1
-        if self.hub.instance_refusal(request.instance_id) is not None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "refused", _duplicated_trailer())
+        await _abort_where(self.hub.refusal_of(context, "ReconcileRuns"), context)
+        await _abort_where(self.hub.instance_refusal(request.instance_id), context)
         return sync_service_pb2.ReconcileRunsResponse(
             runs=[self.hub.reconciled(run) for run in request.runs], hub_generation=self.hub.generation
         )
@@ -255,7 +296,10 @@ class _PresenceService(presence_service_pb2_grpc.PresenceServiceServicer):
             request: object = await context.read()
             if not isinstance(request, presence_service_pb2.HeartbeatRequest):
                 return
-            refusal = self.hub.instance_refusal(request.instance_id)
+            refusal = (
+                self.hub.refusal_of(context, "Heartbeat")  # type: ignore[arg-type]  # only its metadata is read
+                or self.hub.instance_refusal(request.instance_id)
+            )
             if refusal is not None:
                 await context.write(presence_service_pb2.HeartbeatResponse(error=refusal))
                 return
@@ -263,6 +307,11 @@ class _PresenceService(presence_service_pb2_grpc.PresenceServiceServicer):
             await context.write(presence_service_pb2.HeartbeatResponse(heartbeat_interval=interval))
 
 
-def _duplicated_trailer() -> "tuple[tuple[str, bytes], ...]":
-    status = refusal_status(grpc.StatusCode.FAILED_PRECONDITION, "RUNTIME_DUPLICATED")
-    return (("grpc-status-details-bin", status.SerializeToString()),)
+async def _abort_where(
+    refusal: status_pb2.Status | None, context: "grpc.aio.ServicerContext[object, object]"
+) -> None:
+    """End a unary call with a refusal, if there is one."""
+    if refusal is not None:
+        code = next(each for each in grpc.StatusCode if each.value[0] == refusal.code)
+        trailer = (("grpc-status-details-bin", refusal.SerializeToString()),)
+        await context.abort(code, refusal.message, trailer)
