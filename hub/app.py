@@ -18,13 +18,16 @@ from typing import Final
 import structlog
 import uvloop
 
+from hub.access import Access, decide_access, refuse_anybody, say_access
+from hub.certificate_files import CertificateFiles
 from hub.config import Endpoint, HubSettings, default_database
 from hub.core.errors import Refusal, StartRefused, StorageUnavailable
 from hub.http.app import Probes, make_http_app
+from hub.http.metrics_guard import MetricsGuard
 from hub.http.server import HttpServer
-from hub.parts import Access, HubParts
+from hub.parts import HubParts
 from hub.rpc.interceptors import RefusalInterceptor
-from hub.rpc.server import HubServer, refuse_beyond_loopback
+from hub.rpc.server import HubServer, is_loopback
 from hub.servicers import add_services
 from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
@@ -43,6 +46,7 @@ class RunningHub:
 
     address: str
     http_address: str | None
+    access: Access
 
 
 def serve(settings: HubSettings) -> None:
@@ -64,6 +68,7 @@ async def _serve(settings: HubSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     async with running_hub(settings, hastened=hastened) as hub:
+        say_access(settings, hub.access, address=hub.address, http_address=hub.http_address)
         http = f" http {hub.http_address}" if hub.http_address is not None else ""
         print(f"listening on {hub.address}{http}", flush=True)
         log.info("hub_ready", address=hub.address, http_address=hub.http_address, db=str(settings.database))
@@ -87,7 +92,8 @@ async def running_hub(
     """
     if settings.credentials == "auto" and not settings.database.exists():
         # A start that is refused leaves no store behind.
-        _refuse_anybody(settings, are_credentials_required=settings.trust_domain is not None)
+        refuse_anybody(settings, are_credentials_required=settings.trust_domain is not None)
+    certificates = None if settings.tls is None else CertificateFiles(settings.tls)
     _make_default_folder(settings.database)
     with ExitStack() as stack:
         engine = stack.enter_context(opened_engine(settings.database, limits=settings.limits))
@@ -102,10 +108,14 @@ async def running_hub(
             hint = "The log has the details: check the disk and the file's permissions."
             raise StartRefused(f"cannot open the store {settings.database}.", hint) from error
         stack.callback(store.close)
-        access = _access(settings, store)
+        access = decide_access(settings, store)
         executor = ThreadPoolExecutor(settings.limits.readers_max, thread_name_prefix="reader")
         stack.callback(executor.shutdown)
-        hub = _Hub(HubParts(store, executor, settings=settings, access=access))
+        hub = _Hub(
+            HubParts(store, executor, settings=settings, access=access),
+            access=access,
+            certificates=certificates,
+        )
         async with hub.running(settings, hastened=hastened or asyncio.Event()) as running:
             yield running
 
@@ -113,9 +123,11 @@ async def running_hub(
 class _Hub:
     """Gives life to the parts of one hub, and ends it in the right order."""
 
-    def __init__(self, parts: HubParts) -> None:
-        """Keep the parts; nothing runs yet."""
+    def __init__(self, parts: HubParts, *, access: Access, certificates: CertificateFiles | None) -> None:
+        """Keep the parts; nothing runs yet. Without certificates both ports are plain text."""
         self._parts = parts
+        self._access = access
+        self._certificates = certificates
         self._is_stopping = False
         self._dead_part: str | None = None
 
@@ -132,7 +144,7 @@ class _Hub:
             message_bytes_max=self._parts.limits.message_bytes_max,
             is_channelz_enabled=settings.is_channelz_enabled,
         )
-        port = server.bind(settings.listen.host, settings.listen.port)
+        port = server.bind(settings.listen.host, settings.listen.port, certificates=self._certificates)
         address = str(Endpoint(settings.listen.host, port))
         try:
             http, http_address = self._http_server(settings.http)
@@ -149,12 +161,16 @@ class _Hub:
             asyncio.create_task(parts.streams.watch_writes(asyncio.sleep), name="writes"),
             asyncio.create_task(parts.streams.watch_credentials(asyncio.sleep), name="credentials"),
         ]
+        if self._certificates is not None:
+            interval = parts.limits.certificate_check_seconds
+            watch = self._certificates.watch(asyncio.sleep, interval_seconds=interval)
+            background.append(asyncio.create_task(watch, name="certificates"))
         for task in background:
             task.add_done_callback(self._note_end)
         serving_http = asyncio.create_task(http.serve(), name="http") if http is not None else None
         await server.start()
         try:
-            yield RunningHub(address, http_address)
+            yield RunningHub(address, http_address, self._access)
         finally:
             await self._end_calls(server, hastened)
             for task in background:
@@ -175,8 +191,13 @@ class _Hub:
             dead_part=lambda: self._dead_part,
             hub_time_ahead_seconds=self._parts.time_ahead_seconds,
         )
+        is_guarded = self._access.are_credentials_required and not is_loopback(endpoint.host)
+        guard = MetricsGuard(self._parts.tokens.authenticate) if is_guarded else None
         server = HttpServer(
-            make_http_app(probes, self._parts.metrics), host=endpoint.host, port=endpoint.port
+            make_http_app(probes, self._parts.metrics, guard=guard),
+            host=endpoint.host,
+            port=endpoint.port,
+            certificates=self._certificates,
         )
         return server, str(Endpoint(endpoint.host, server.port))
 
@@ -226,32 +247,6 @@ class _Hub:
         await asyncio.to_thread(self._parts.writer_thread.join, SETTLE_SECONDS_MAX / 3)
         if self._parts.writer_thread.is_alive():
             log.error("writer_hangs")
-
-
-def _access(settings: HubSettings, store: SqlStore) -> Access:
-    """Decide whom the hub lets in: with credentials once there are any, unless told otherwise.
-
-    Raises: StartRefused where anybody on the network could do everything.
-    """
-    are_required = settings.credentials == "required"
-    if settings.credentials == "auto":
-        with store.reading() as transaction:
-            has_tokens = bool(transaction.tokens.tokens(None, after=None, entries_max=1))
-        are_required = has_tokens or settings.trust_domain is not None
-    _refuse_anybody(settings, are_credentials_required=are_required)
-    return Access(are_required, settings.trust_domain)
-
-
-def _refuse_anybody(settings: HubSettings, *, are_credentials_required: bool) -> None:
-    """Return where nobody without a credential reaches the hub from elsewhere, or that is meant.
-
-    Raises: StartRefused.
-    """
-    if are_credentials_required or settings.is_anyone_let_in:
-        return
-    for endpoint, flag in ((settings.listen, "--listen"), (settings.http, "--http")):
-        if endpoint is not None:
-            refuse_beyond_loopback(endpoint.host, flag=flag)
 
 
 def _make_default_folder(database: Path) -> None:

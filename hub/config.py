@@ -9,7 +9,7 @@ import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_settings import (
@@ -19,6 +19,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from hub.certificate_files import TlsFiles
+from hub.core.certificate import is_trust_domain
 from hub.core.limits import Limits
 from hub.core.values import AlertReason
 from synchub import contract
@@ -74,8 +76,12 @@ class HubSettings:
     asked for."""
     is_anyone_let_in: bool = False
     """Whether a hub without credentials may listen beyond loopback."""
+    tls: TlsFiles | None = None
+    """The certificates of both ports; None for plain text."""
     trust_domain: str | None = None
     """The trust domain of client certificates; None where none are asked for."""
+    backup_folder: Path | None = None
+    """Where ``BackupHub`` writes; None where it is refused."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -88,6 +94,13 @@ class ServeFlags:
     http: str | None = None
     channelz: bool | None = None
     token_floor: str | None = None
+    credentials: str | None = None
+    anyone_may_connect: bool | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+    trust_domain: str | None = None
+    backup_folder: str | None = None
     config: str | None = None
 
 
@@ -122,6 +135,11 @@ def load_settings(flags: ServeFlags) -> HubSettings:
         http=None if loaded.http == NO_HTTP else parse_endpoint(loaded.http, flag="--http"),
         is_channelz_enabled=loaded.channelz,
         is_token_floor_now=loaded.token_floor is not None,
+        credentials=loaded.credentials,
+        is_anyone_let_in=loaded.anyone_may_connect,
+        tls=_tls_files(loaded),
+        trust_domain=loaded.trust_domain,
+        backup_folder=None if loaded.backup_folder is None else _path(loaded.backup_folder),
         limits=limits,
     )
 
@@ -213,6 +231,10 @@ def _limits_model() -> type[BaseModel]:
 LimitsSection = _limits_model()
 
 
+GivenText = Annotated[str, Field(min_length=1)]
+"""Not empty: ``SYNCHUB_TLS_CLIENT_CA=`` must not turn off what somebody wanted on."""
+
+
 class _Settings(BaseSettings):  # type: ignore[explicit-any]  # of its base's signature
     """The settings as they are given; also keys of the TOML file."""
 
@@ -225,6 +247,13 @@ class _Settings(BaseSettings):  # type: ignore[explicit-any]  # of its base's si
     http: str = DEFAULT_HTTP
     channelz: bool = False
     token_floor: Literal["now"] | None = None
+    credentials: Literal["auto", "required", "none"] = "auto"
+    anyone_may_connect: bool = False
+    tls_cert: GivenText | None = None
+    tls_key: GivenText | None = None
+    tls_client_ca: GivenText | None = None
+    trust_domain: GivenText | None = None
+    backup_folder: GivenText | None = None
     limits: LimitsSection = LimitsSection()  # type: ignore[valid-type]  # made from Limits
 
 
@@ -252,9 +281,48 @@ def _settings_class(file: str | None) -> type[_Settings]:
     return SettingsOfFile
 
 
+def _tls_files(loaded: _Settings) -> TlsFiles | None:
+    """Return the files of TLS, None for plain text.
+
+    Raises: SettingsError where settings about who may connect do not fit together.
+    """
+    certificate, key, client_ca = loaded.tls_cert, loaded.tls_key, loaded.tls_client_ca
+    rules = (
+        (certificate is None or key is not None, "--tls-cert needs --tls-key beside it"),
+        (key is None or certificate is not None, "--tls-key needs --tls-cert beside it"),
+        (client_ca is None or certificate is not None, "--tls-client-ca needs --tls-cert and --tls-key"),
+        (
+            (client_ca is None) == (loaded.trust_domain is None),
+            "--tls-client-ca and --trust-domain belong together: who signs, and for which names",
+        ),
+        (
+            loaded.trust_domain is None or is_trust_domain(loaded.trust_domain),
+            f"--trust-domain {loaded.trust_domain!r} is none: small letters, digits, '.', '_', '-'",
+        ),
+        (
+            client_ca is None or loaded.credentials != "none",
+            "--tls-client-ca asks for credentials, and --credentials none for none",
+        ),
+        (
+            not loaded.anyone_may_connect or loaded.credentials != "required",
+            "--anyone-may-connect and --credentials required contradict each other",
+        ),
+    )
+    for holds, sentence in rules:
+        if not holds:
+            raise SettingsError(sentence)
+    if certificate is None or key is None:
+        return None
+    return TlsFiles(_path(certificate), _path(key), None if client_ca is None else _path(client_ca))
+
+
+def _path(given: str) -> Path:
+    return Path(given).expanduser().absolute()
+
+
 def _database(where: str) -> Path:
     """Return the path of the store."""
     if "://" in where:
         engine = where.partition("://")[0]
         raise SettingsError(f"--db {engine}://… is not supported by this version; give a path")
-    return Path(where).expanduser().absolute()
+    return _path(where)

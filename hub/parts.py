@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Thread
 from typing import Final
 from uuid import uuid4
 
+from hub.access import Access
 from hub.config import HubSettings
 from hub.core.clock import HubClock
 from hub.gauges import watch_gauges
@@ -46,17 +46,6 @@ CLAIM_ID_BYTES: Final = 16
 def boot_nanos() -> int:
     """Return a clock that goes on while the machine sleeps (macOS: its monotonic clock does)."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Whom a hub lets in, decided once at its start.
-
-    ``trust_domain`` is that of client certificates, None where none are asked for.
-    """
-
-    are_credentials_required: bool
-    trust_domain: str | None
 
 
 class HubParts:

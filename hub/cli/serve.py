@@ -13,6 +13,8 @@ EXAMPLES = """Examples:
   synchub serve
 
   synchub serve --db /var/lib/synchub/hub.db --listen 127.0.0.1:7443 --http none
+
+  synchub serve --listen 0.0.0.0:7443 --credentials required --tls-cert hub.pem --tls-key hub.key
 """
 
 
@@ -35,6 +37,41 @@ def serve(
             metavar="HOST:PORT",
             help=f"Where /healthz, /readyz and /metrics are; 'none' for nowhere. [{DEFAULT_HTTP}]",
         ),
+    ] = None,
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|required|none",
+            help="Whether callers need a token or a client certificate; auto: once there is any. [auto]",
+        ),
+    ] = None,
+    anyone_may_connect: Annotated[
+        bool | None,
+        typer.Option(
+            "--anyone-may-connect",
+            help="Listen beyond loopback without credentials: whoever reaches the hub may do everything.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="TLS on both ports: the hub's certificate chain (PEM), re-read."),
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The key of the certificate (PEM), re-read with it.")
+    ] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Ask every client of --listen for a certificate that one of these authorities signed.",
+        ),
+    ] = None,
+    trust_domain: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="TRUST in spiffe://TRUST/hub-project/P/runtime/R of these."),
+    ] = None,
+    backup_folder: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where 'synchub backup' writes. Default: nowhere.")
     ] = None,
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Settings as TOML; flags and environment win.")
@@ -61,7 +98,19 @@ def serve(
     with failures_told():
         settings = load_settings(
             ServeFlags(
-                db=db, listen=listen, http=http, channelz=channelz, token_floor=token_floor, config=config
+                db=db,
+                listen=listen,
+                http=http,
+                channelz=channelz,
+                token_floor=token_floor,
+                credentials=credentials,
+                anyone_may_connect=anyone_may_connect,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                tls_client_ca=tls_client_ca,
+                trust_domain=trust_domain,
+                backup_folder=backup_folder,
+                config=config,
             )
         )
         configure_logs()

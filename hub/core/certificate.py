@@ -12,7 +12,15 @@ from hub.core.identity_errors import CredentialInvalid
 from hub.core.values import Caller, HubProject, Role, RuntimeId
 from synchub.contract import identifier_fault
 
-_FORM: Final = re.compile(r"spiffe://([a-z0-9._-]{1,255})/hub-project/([^/?#]+)/runtime/([^/?#]+)", re.ASCII)
+_TRUST_DOMAIN: Final = re.compile(r"[a-z0-9._-]{1,255}", re.ASCII)
+_FORM: Final = re.compile(
+    rf"spiffe://({_TRUST_DOMAIN.pattern})/hub-project/([^/?#]+)/runtime/([^/?#]+)", re.ASCII
+)
+
+
+def is_trust_domain(text: str) -> bool:
+    """Whether a text can be the trust domain of certificates."""
+    return _TRUST_DOMAIN.fullmatch(text) is not None
 
 
 def caller_of_certificate(uri: str, peer: str, *, trust_domain: str) -> Caller:

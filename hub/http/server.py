@@ -1,16 +1,24 @@
-"""Serves the HTTP pages on the hub's own event loop."""
+"""Serves the HTTP pages on the hub's own event loop, with or without TLS."""
 
+import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from hub.certificate_files import CertificateFiles
 from hub.core.errors import StartRefused
 
 HEADERS_SECONDS_MAX = 5
 """How long an idle connection is kept."""
+CONNECTION_SECONDS_MAX = 30
+"""How long a connection may live in all, so that who sends a byte now and then cannot hold all of them."""
+HANDSHAKE_SECONDS_MAX = 10
+"""How long the handshake of TLS may take."""
 CONNECTIONS_MAX = 256
 """Connections served at once; more are answered 503."""
 CLOSE_SECONDS_MAX = 2
@@ -20,8 +28,10 @@ CLOSE_SECONDS_MAX = 2
 class HttpServer:
     """One HTTP server: bound at once, so that its port is known, served by ``serve``."""
 
-    def __init__(self, app: Starlette, *, host: str, port: int) -> None:
-        """Bind the address.
+    def __init__(
+        self, app: Starlette, *, host: str, port: int, certificates: CertificateFiles | None
+    ) -> None:
+        """Bind the address, for TLS where there are certificates.
 
         Raises: StartRefused where it is in use.
         """
@@ -29,6 +39,7 @@ class HttpServer:
         self._server = _EmbeddedServer(
             uvicorn.Config(
                 app,
+                http=_BoundedProtocol,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -37,7 +48,8 @@ class HttpServer:
                 timeout_keep_alive=HEADERS_SECONDS_MAX,
                 timeout_graceful_shutdown=CLOSE_SECONDS_MAX,
                 limit_concurrency=CONNECTIONS_MAX,
-            )
+            ),
+            tls=None if certificates is None else certificates.http_context(),
         )
 
     @property
@@ -58,12 +70,40 @@ class HttpServer:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """A server that leaves the process's signals to the hub."""
+    """A server that leaves the process's signals to the hub, and listens with its TLS."""
+
+    def __init__(self, config: uvicorn.Config, *, tls: ssl.SSLContext | None) -> None:
+        """Keep them; nothing runs yet."""
+        super().__init__(config)
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. Uvicorn's own way knows files of certificates, and no bound of a handshake."""
+        self.servers = [
+            await asyncio.get_running_loop().create_server(
+                lambda: _BoundedProtocol(self.config, self.server_state, self.lifespan.state),
+                sock=listening,
+                backlog=self.config.backlog,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS_MAX,
+            )
+            for listening in sockets or ()
+        ]
+        self.started = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
+
+
+class _BoundedProtocol(H11Protocol):
+    """A connection that ends after a time, whatever it does."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its base
+        """Begin, and set the end."""
+        super().connection_made(transport)
+        asyncio.get_running_loop().call_later(CONNECTION_SECONDS_MAX, transport.abort)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 PENDING_STREAMS_MAX = 100_000
 """New streams that may wait to be taken up: a storm of runtimes that reconnect after a restart."""
+HANDSHAKE_SECONDS_MAX = 10
+"""How long a new connection may take for TLS and the first words of HTTP/2."""
 
 
 def server_options(*, message_bytes_max: int, is_channelz_enabled: bool) -> Sequence[tuple[str, int]]:
@@ -24,6 +26,8 @@ def server_options(*, message_bytes_max: int, is_channelz_enabled: bool) -> Sequ
         # Runtimes ping every 20 s; pings more often than this are answered with GOAWAY.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        # With its default of 120 s whoever opens connections and says nothing holds each for two minutes.
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS_MAX * 1_000),
         ("grpc.max_send_message_length", message_bytes_max),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.enable_channelz", int(is_channelz_enabled)),

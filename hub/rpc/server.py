@@ -1,4 +1,4 @@
-"""The gRPC server: made inside the running loop, bound to loopback, stopped in the right order."""
+"""The gRPC server: made inside the running loop, bound with or without TLS, stopped in the right order."""
 
 import importlib
 import ipaddress
@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2  # noqa: F401
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from hub.certificate_files import CertificateFiles, Certificates
 from hub.core.errors import StartRefused
 from hub.rpc.interceptors import RefusalInterceptor
 from hub.rpc.options import server_options
@@ -56,19 +57,20 @@ class HubServer:
         if is_channelz_enabled:
             _add_channelz(self._server)
 
-    def bind(self, host: str, port: int) -> int:
-        """Bind an address and return its port, which is another one where 0 was asked for.
+    def bind(self, host: str, port: int, *, certificates: CertificateFiles | None) -> int:
+        """Bind an address, for TLS where there are certificates; return its port, another one for 0.
 
         Raises: StartRefused where it is in use.
         """
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound_port = self._server.add_insecure_port(address)
+            if certificates is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, _server_credentials(certificates))
         except RuntimeError as error:
             sentence = f"cannot listen on {address}."
             hint = "Another program, maybe another hub, has the port: give another one with --listen."
             raise StartRefused(sentence, hint) from error
-        return bound_port
 
     async def start(self) -> None:
         """Take calls; health says SERVING."""
@@ -85,20 +87,38 @@ class HubServer:
         await self._server.stop(grace_seconds)
 
 
-def refuse_beyond_loopback(host: str, *, flag: str) -> None:
-    """Return where an address is reachable from this machine only.
-
-    Raises: StartRefused: without credentials whoever reaches the hub may do everything.
-    """
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from this machine only."""
     if host == "localhost":
-        return
+        return True
     try:
-        is_loopback = ipaddress.ip_address(host.partition("%")[0]).is_loopback
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        sentence = f"{flag} {host} is not a loopback address, and this hub has no credentials yet."
-        raise StartRefused(sentence, "Listen on 127.0.0.1 or [::1], and bring others in by an SSH tunnel.")
+        return False
+
+
+def _server_credentials(files: CertificateFiles) -> grpc.ServerCredentials:
+    """Return credentials that ask for the certificates of the moment at each handshake."""
+    given = files.current
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        current = files.current
+        if current is given:
+            return None
+        given = current
+        return _configuration(current)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(given),
+        fetch,  # type: ignore[arg-type]  # None says that nothing has changed
+        require_client_authentication=files.are_clients_asked,
+    )
+
+
+def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
+    pair = (certificates.key, certificates.chain)
+    return grpc.ssl_server_certificate_configuration([pair], certificates.client_ca)
 
 
 def _add_channelz(server: grpc.aio.Server) -> None:
