@@ -48,6 +48,18 @@ class Finding:
     run_id: str = ""
     sequence: int = 0
 
+    @property
+    def sentence(self) -> str:
+        """The finding with where it is."""
+        places = [
+            (self.hub_project, f"hub project {self.hub_project!r}"),
+            (self.project_id, f"project {self.project_id!r}"),
+            (self.run_id, f"run {self.run_id!r}"),
+            (self.sequence, f"event {self.sequence}"),
+        ]
+        where = ", ".join(text for given, text in places if given)
+        return f"{where}: {self.problem}" if where else self.problem
+
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
@@ -99,6 +111,33 @@ class VerifiedPage:
     stored_bytes: int
     active_run_count: int
     next_place: VerifyPlace | None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """How far a verification is, and what was found since the last time that it was told."""
+
+    event_count: int = 0
+    total_count: int = 0
+    run_count: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    def of_total(self, total_count: int) -> "VerifyProgress":
+        """Return it with how many events there are to go through."""
+        return replace(self, total_count=total_count, findings=())
+
+    def after(self, page: VerifiedPage) -> "VerifyProgress":
+        """Return it after one more page."""
+        return replace(
+            self,
+            event_count=self.event_count + page.event_count,
+            run_count=self.run_count + page.run_count,
+            findings=page.findings,
+        )
+
+    def with_findings(self, findings: Iterable[Finding]) -> "VerifyProgress":
+        """Return it with what else was found."""
+        return replace(self, findings=tuple(findings))
 
 
 def begin_fold(head: RunHead, *, repeat_count: int = 0) -> RunFold:

@@ -35,9 +35,13 @@ SELECT count(*), coalesce(sum(event_count), 0) FROM run
 WHERE hub_project_key = :hub_project_key AND (:project_id IS NULL OR project_id = :project_id);
 
 -- name: tenants_to_verify
--- All tenants, with what is counted of them.
-SELECT hub_project_key, hub_project, head_position, journal_head_position, stored_bytes, active_run_count
-FROM hub_project ORDER BY hub_project;
+-- All tenants.
+SELECT hub_project_key, hub_project, head_position FROM hub_project ORDER BY hub_project;
+
+-- name: counts_of_tenant
+-- The head of a tenant's journal, and what is counted of it.
+SELECT journal_head_position, stored_bytes, active_run_count FROM hub_project
+WHERE hub_project_key = :hub_project_key;
 
 -- name: count_lives
 -- Rows of the store itself, and its lives.
@@ -62,10 +66,6 @@ LIMIT :entries_max;
 -- The highest positions of a tenant, in events and in its journal.
 SELECT (SELECT max(position) FROM event WHERE hub_project_key = :hub_project_key),
        (SELECT max(position) FROM journal_event WHERE hub_project_key = :hub_project_key);
-
--- name: events_without_run
--- Events of runs that are not there.
-SELECT count(*) FROM event WHERE NOT EXISTS (SELECT 1 FROM run WHERE run.run_key = event.run_key);
 
 -- name: streams_with_gaps
 -- Streams whose events are not 1, 2, 3 … up to their revision.
