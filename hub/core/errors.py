@@ -95,6 +95,13 @@ class StartRefused(HubError):
         return f"{self.sentence} {self.hint}".strip()
 
 
+@dataclass(eq=False)
+class StoreInUse(StartRefused):
+    """Another process has the store; ``pid`` is its id, "unknown" where it cannot be told."""
+
+    pid: str
+
+
 class Refusal(HubError):
     """A request is answered with a reason; nothing was changed by it."""
 
@@ -273,12 +280,18 @@ class LimitReached(BoundReached):
 
 @dataclass(eq=False)
 class StorageUnavailable(Refusal):
-    """The store cannot be written or read now; what was acknowledged is safe, try again later."""
+    """The store cannot be written or read now; what was acknowledged is safe, try again later.
+
+    ``problem`` is a sentence in place of that, where it is something else that cannot be written.
+    """
 
     reason = Reason.STORAGE_UNAVAILABLE
+    problem: str = ""
 
     def __str__(self) -> str:
-        return "the hub's store is unavailable at the moment; what was acknowledged is safe, try again later"
+        return self.problem or (
+            "the hub's store is unavailable at the moment; what was acknowledged is safe, try again later"
+        )
 
 
 @dataclass(eq=False)

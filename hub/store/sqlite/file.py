@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apsw
 
-from hub.core.errors import StartRefused
+from hub.core.errors import StartRefused, StoreInUse
 from hub.store.sql_files import load_migrations
 
 APPLICATION_ID = 0x53594E48
@@ -45,7 +45,7 @@ def exclusive_lock(database: Path) -> Iterator[None]:
 
     The lock is the operating system's on a file beside the database, so it ends with the process.
 
-    Raises: StartRefused with the pid of the hub that has it.
+    Raises: StoreInUse with the pid of the hub that has it; StartRefused.
     """
     lock_path = database.with_name(database.name + ".lock")
     if not database.parent.is_dir():
@@ -62,7 +62,7 @@ def exclusive_lock(database: Path) -> Iterator[None]:
         pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         sentence = f"another hub (pid {pid}) already serves {database}."
-        raise StartRefused(sentence, "Stop it first, or give this one another --db.") from error
+        raise StoreInUse(sentence, "Stop it first, or give this one another --db.", pid) from error
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -143,7 +143,7 @@ def prepare(database: Path, *, busy_timeout_seconds: float) -> int:
                 database.chmod(FILE_MODE)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute("PRAGMA journal_mode = WAL")
-            _refuse_other_journal_mode(connection, database)
+            refuse_other_journal_mode(connection, database)
             return migrate(connection, database)
         finally:
             connection.close(True)
@@ -188,11 +188,20 @@ def application_id_of(database: Path) -> int | None:
     return int(application_id)
 
 
-def _refuse_other_journal_mode(connection: apsw.Connection, database: Path) -> None:
+def refuse_other_journal_mode(connection: apsw.Connection, database: Path) -> None:
+    """Return where a store has the journal mode that durability rests on.
+
+    Raises: StartRefused.
+    """
     mode = connection.pragma("journal_mode")
     if mode != "wal":
         sentence = f"the store {database} is in journal mode {mode!r}, not 'wal'."
         raise StartRefused(sentence, "Somebody changed it: run PRAGMA journal_mode = WAL on it.")
+
+
+def schema_version_newest() -> int:
+    """Return the newest schema that this program knows."""
+    return len(load_migrations(MIGRATIONS_PACKAGE))
 
 
 def schema_version_of(connection: apsw.Connection, database: Path) -> tuple[int, int]:
@@ -200,7 +209,7 @@ def schema_version_of(connection: apsw.Connection, database: Path) -> tuple[int,
 
     Raises: StartRefused where it is newer than that.
     """
-    newest = len(load_migrations(MIGRATIONS_PACKAGE))
+    newest = schema_version_newest()
     version = int(str(connection.pragma("user_version")))
     if version > newest:
         sentence = f"the store {database} has schema {version}; this program knows {newest}."

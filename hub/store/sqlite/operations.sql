@@ -105,3 +105,66 @@ SELECT tenure.resource FROM tenure JOIN resource USING (hub_project_key, resourc
 WHERE tenure.hub_project_key = :hub_project_key
   AND (tenure.fencing_token > resource.fencing_token OR tenure.epoch > resource.epoch)
 LIMIT :entries_max;
+
+-- name: highest_token_or_epoch
+-- The highest token, epoch or floor that is stored anywhere.
+SELECT max(
+    (SELECT coalesce(max(token_floor), 0) FROM hub),
+    (SELECT coalesce(max(max(token_floor, epoch_floor)), 0) FROM hub_project),
+    (SELECT coalesce(max(max(fencing_token, epoch)), 0) FROM resource),
+    (SELECT coalesce(max(max(fencing_token, epoch)), 0) FROM tenure),
+    (SELECT coalesce(max(fencing_token), 0) FROM stream)
+);
+
+-- name: begin_generation
+-- A new life of the store.
+INSERT INTO generation (hub_generation, start_nanos) VALUES (:hub_generation, :start_nanos);
+
+-- name: begin_generation_heads
+-- Where the newest life begins, in events and journal of every tenant.
+INSERT INTO generation_head (ordinal, hub_project_key, head_position, journal_head_position)
+SELECT (SELECT max(ordinal) FROM generation), hub_project_key, head_position, journal_head_position
+FROM hub_project;
+
+-- name: heads_of_generation
+-- Where the newest life begins, by tenant.
+SELECT hub_project.hub_project, generation_head.head_position, generation_head.journal_head_position
+FROM generation_head JOIN hub_project USING (hub_project_key)
+WHERE generation_head.ordinal = (SELECT max(ordinal) FROM generation)
+ORDER BY hub_project.hub_project;
+
+-- name: end_all_tenures
+-- Every lease and maintenance ends, as an expired one does; those who watch see each as changed.
+UPDATE tenure SET end_state = 'EXPIRED', end_nanos = min(tenure.expire_nanos, :now_nanos),
+                  change_number = live.change_number
+FROM (
+    SELECT tenure.hub_project_key, tenure.resource, tenure.is_maintenance,
+           hub_project.tenure_change_number + row_number() OVER (
+               PARTITION BY tenure.hub_project_key ORDER BY tenure.resource, tenure.is_maintenance
+           ) AS change_number
+    FROM tenure JOIN hub_project USING (hub_project_key)
+    WHERE tenure.end_state IS NULL
+) AS live
+WHERE tenure.hub_project_key = live.hub_project_key AND tenure.resource = live.resource
+  AND tenure.is_maintenance = live.is_maintenance;
+
+-- name: count_changes_of_tenures
+-- The newest change of each tenant's tenures.
+UPDATE hub_project SET tenure_change_number = max(tenure_change_number, coalesce(
+    (SELECT max(change_number) FROM tenure WHERE tenure.hub_project_key = hub_project.hub_project_key), 0));
+
+-- name: drop_all_receipts
+-- No call of the life before is answered from what was stored.
+DELETE FROM receipt;
+
+-- name: revoke_all_tokens
+-- Tokens of the life before: who has a copy of the store may have them.
+UPDATE token SET revoke_nanos = :now_nanos WHERE revoke_nanos IS NULL;
+
+-- name: count_live_tokens
+-- Tokens that were not revoked.
+SELECT count(*) FROM token WHERE revoke_nanos IS NULL;
+
+-- name: raise_time_floor
+-- Hub time never begins below this.
+UPDATE hub SET time_floor_nanos = max(time_floor_nanos, :now_nanos) RETURNING time_floor_nanos;
