@@ -29,6 +29,7 @@ from hub.service.journal_watch import JournalWatches
 from hub.service.lease_use_cases import LeaseUseCases
 from hub.service.mismatches import Mismatches
 from hub.service.presence import Presence
+from hub.service.rates import HubRates, ProjectGuesses
 from hub.service.readers import Readers
 from hub.service.token_book import TokenBook
 from hub.service.watch import Watches
@@ -75,6 +76,8 @@ class HubParts:
             dispatch=lambda deliver: _dispatch(loop, deliver),
             on_commit=self._announce,
         )
+        self.rates = HubRates(limits=limits, instruments=self.metrics, monotonic_seconds=time.monotonic)
+        self.guesses = ProjectGuesses(limits=limits, monotonic_seconds=time.monotonic)
         self.writer_thread = Thread(target=self.writer.run, name="writer", daemon=True)
         self.async_writer = AsyncWriter(self.writer, limits=limits)
         self.readers = Readers(store, executor)
@@ -92,6 +95,7 @@ class HubParts:
         self.leases = LeaseUseCases(self.async_writer, self.readers, limits=limits, now_nanos=self.clock.now)
         self.journal = Journal(
             self.async_writer,
+            rates=self.rates,
             limits=limits,
             new_claim_id=lambda: secrets.token_urlsafe(CLAIM_ID_BYTES),
             credential_nanos=self.credential_nanos,
@@ -103,6 +107,7 @@ class HubParts:
         self.admission = Admission(
             self.tokens,
             observer=Mismatches(self.alert_book),
+            rates=self.rates,
             are_credentials_required=access.are_credentials_required,
             trust_domain=access.trust_domain,
         )

@@ -48,21 +48,26 @@ NONCE_BYTES: Final = 16
 def add_services(parts: HubParts, server: grpc.aio.Server) -> tuple[str, ...]:
     """Make the services of a hub and add them to its server; return their full names."""
     limits, streams = parts.limits, parts.streams
-    reconcile = Reconcile(parts.async_writer, alert_book=parts.alert_book, limits=limits)
+    reconcile = Reconcile(
+        parts.async_writer, alert_book=parts.alert_book, guesses=parts.guesses, limits=limits
+    )
     ingest = Ingest(
         parts.async_writer,
         alert_book=parts.alert_book,
+        guesses=parts.guesses,
         limits=limits,
         instruments=parts.metrics,
         wall_nanos=time.time_ns,
         credential_nanos=parts.credential_nanos,
     )
     sync_service = SyncService(
-        push=PushHandler(ingest=ingest, reconcile=reconcile, open_streams=streams, limits=limits),
+        push=PushHandler(
+            ingest=ingest, reconcile=reconcile, rates=parts.rates, open_streams=streams, limits=limits
+        ),
         reads=ReadHandlers(
             reads=Reads(parts.readers, limits=limits),
             alerts=parts.alert_watches,
-            projects=Projects(parts.async_writer),
+            projects=Projects(parts.async_writer, parts.guesses),
             open_streams=streams,
             limits=limits,
         ),

@@ -40,8 +40,8 @@ def stored_bytes_of_events(events: Iterable[EventContent]) -> int:
 
 def stored_bytes_of_commit(commit: Commit) -> int:
     """Return what a commit counts: its events and outbox messages."""
-    payloads = [entry.payload for entry in (*commit.events, *commit.outbox_messages)]
-    return ROW_BYTES * len(payloads) + sum(map(len, payloads))
+    event_bytes = sum(ROW_BYTES + len(event.payload) for event in commit.events)
+    return event_bytes + sum(ROW_BYTES + len(message.payload) for message in commit.outbox_messages)
 
 
 def active_runs(head: RunHead | None) -> int:

@@ -47,6 +47,13 @@ class MismatchObserver(Protocol):
         """Count it for an alert of the caller's hub project."""
 
 
+class CallRates(Protocol):
+    """Counts the calls that begin."""
+
+    def check_call(self, credential_key: str, peer: str) -> None:
+        """Count one; raises RateLimited where its credential, or without one its host, makes too many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call: who makes it, or why it is refused.
@@ -82,12 +89,14 @@ class Admission:
         tokens: TokenBook,
         *,
         observer: MismatchObserver,
+        rates: CallRates,
         are_credentials_required: bool,
         trust_domain: str | None = None,
     ) -> None:
         """Bind the tokens; ``trust_domain`` is that of client certificates, None where there are none."""
         self.tokens = tokens
         self.observer = observer
+        self._rates = rates
         self._are_credentials_required = are_credentials_required
         self._trust_domain = trust_domain
 
@@ -101,6 +110,7 @@ class Admission:
                 caller = self._identify(context, peer)
                 role = Role.ANONYMOUS if caller is None else caller.role
                 is_own = method.startswith(OWN_METHODS_PREFIX)
+                self._rates.check_call(_credential_key(caller), peer)
                 check_permission(role, method.removeprefix(OWN_METHODS_PREFIX) if is_own else _ADMIN_CALL)
         except Refusal as raised:
             refusal = raised

@@ -4,27 +4,35 @@ Two loops a stream: one reads, checks and queues batches for the writer, the oth
 of each and answers. Both are bounded, so a hub that is behind stops reading, and HTTP/2 flow control
 stops the runtime. A refusal that ends the stream takes its place among the answers: what was queued
 before it is answered first, what comes after it is read and thrown away.
+
+A hub project above its rates is slowed: its batch is stored, the answer says how long to wait, and for
+so long nothing more of the stream is read, whatever the client makes of it.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import grpc.aio
 
 from hub.core.errors import HubStopping, Refusal
+from hub.core.ingest import PushBatch
 from hub.core.limits import Limits
+from hub.core.values import Caller
 from hub.rpc.codec_push import (
     batch_from_proto,
     outcome_to_proto,
     reconcile_from_proto,
     reconciled_to_proto,
 )
+from hub.rpc.codec_time import duration_to_proto
 from hub.rpc.identity import caller_of
 from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck
 from hub.rpc.streams import CONNECTION_LOST, BidirectionalStream
 from hub.service.ingest import Ingest, PushOutcome
+from hub.service.rates import HubRates
 from hub.service.reconcile import Reconcile
 from synchub.v1.sync_service_pb2 import (
     PushEventsRequest,
@@ -41,11 +49,18 @@ class PushHandler:
     """Serves PushEvents and ReconcileRuns."""
 
     def __init__(
-        self, *, ingest: Ingest, reconcile: Reconcile, open_streams: OpenStreams, limits: Limits
+        self,
+        *,
+        ingest: Ingest,
+        reconcile: Reconcile,
+        rates: HubRates,
+        open_streams: OpenStreams,
+        limits: Limits,
     ) -> None:
-        """Bind the use cases."""
+        """Bind the use cases, and how much may come at a time."""
         self._ingest = ingest
         self._reconcile = reconcile
+        self._rates = rates
         self._open_streams = open_streams
         self._limits = limits
 
@@ -58,7 +73,9 @@ class PushHandler:
             error_response=lambda status: PushEventsResponse(error=status),
         )
         async with stream:
-            await _PushStream(stream, context, ingest=self._ingest, limits=self._limits).serve()
+            await _PushStream(
+                stream, context, ingest=self._ingest, rates=self._rates, limits=self._limits
+            ).serve()
 
     async def reconcile_runs(
         self, request: ReconcileRunsRequest, context: ReconcileContext
@@ -75,11 +92,12 @@ class PushHandler:
 
 @dataclass(frozen=True, slots=True)
 class _Unanswered:
-    """A batch that the writer has, and the run that its answer names."""
+    """A batch that the writer has, the run that its answer names, and when the next batch may come."""
 
     project_id: str
     run_id: str
     future: asyncio.Future[PushOutcome]
+    clear_at_seconds: float
 
 
 _END: Final = None
@@ -95,22 +113,30 @@ class _PushStream:
         context: PushContext,
         *,
         ingest: Ingest,
+        rates: HubRates,
         limits: Limits,
     ) -> None:
         self._stream = stream
         self._context = context
         self._ingest = ingest
+        self._rates = rates
         self._limits = limits
+        self._clear_at_seconds = 0.0
+        """Until then the stream is not read."""
+        self._no_pause = asyncio.Event()
+        """Set once nothing more is taken: then it is read to its end."""
         self._answers: asyncio.Queue[_Unanswered | Refusal | None] = asyncio.Queue(limits.stream_answers_max)
         self._is_refused = False
         self._is_draining = False
         stream.on_drain = self._drain
+        stream.on_ending = self._no_pause.set
 
     async def serve(self) -> None:
         """Read and answer until the client ends or is gone, or a refusal ends the stream."""
         answering = asyncio.create_task(self._answer_all())
         try:
             while True:
+                await self._pause(self._rates.remaining_seconds(self._clear_at_seconds))
                 try:
                     request = await self._stream.read()
                 except Refusal as refusal:
@@ -131,6 +157,7 @@ class _PushStream:
         """Take no more batches; end once what is queued is answered."""
         self._is_refused = True
         self._is_draining = True
+        self._no_pause.set()
         if self._answers.empty():
             # Wakes the answering loop; where it is busy, it looks after each answer.
             self._answers.put_nowait(HubStopping())
@@ -149,16 +176,41 @@ class _PushStream:
             )
             check.refuse_violations({"projectId": request.project_id, "runId": request.run_id})
             batch = batch_from_proto(request, self._limits)
-            future = await self._ingest.submit(caller, batch)
+            answer = await self._submit(caller, batch)
         except Refusal as refusal:
             await self._refuse_in_order(refusal)
         else:
-            await self._answers.put(_Unanswered(request.project_id, request.run_id, future))
+            if answer is not None:
+                await self._answers.put(answer)
+
+    async def _submit(self, caller: Caller, batch: PushBatch) -> _Unanswered | None:
+        """Hand a batch to the writer once those before it are paid; None where the stream ends before."""
+        cost = {"event_count": len(batch.events), "bytes_count": batch.bytes_count}
+        pace = self._rates.pace(caller.hub_project, **cost)
+        future: asyncio.Future[PushOutcome] | None = None
+        try:
+            if pace.wait_seconds and not await self._pause(pace.wait_seconds):
+                return None
+            future = await self._ingest.submit(caller, batch)
+        finally:
+            if future is None:
+                self._rates.give_back(caller.hub_project, **cost)
+        self._clear_at_seconds = pace.clear_at_seconds
+        return _Unanswered(batch.project_id, batch.run_id, future, pace.clear_at_seconds)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait so long, and return whether the stream still takes batches then; at once where it ends."""
+        if seconds and not self._no_pause.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._no_pause.wait()
+        return not self._no_pause.is_set()
 
     async def _refuse_in_order(self, refusal: Refusal) -> None:
         """End the stream with a refusal that answers the request just read; the first one counts."""
         if not self._is_refused:
             self._is_refused = True
+            self._clear_at_seconds = 0.0
             await self._answers.put(refusal)
 
     async def _answer_all(self) -> None:
@@ -186,7 +238,11 @@ class _PushStream:
         if isinstance(answer, Refusal):
             raise answer
         outcome = await answer.future
-        await self._stream.write(outcome_to_proto(answer.project_id, answer.run_id, outcome=outcome))
+        response = outcome_to_proto(answer.project_id, answer.run_id, outcome=outcome)
+        retry_seconds = self._rates.remaining_seconds(answer.clear_at_seconds)
+        if retry_seconds:
+            response.retry_delay.CopyFrom(duration_to_proto(retry_seconds))
+        await self._stream.write(response)
 
 
 def _forget(answer: _Unanswered | Refusal | None) -> None:

@@ -55,6 +55,7 @@ class BidirectionalStream(Generic[Request, Response]):
         "_writing",
         "farewell",
         "on_drain",
+        "on_ending",
     )
 
     def __init__(
@@ -88,6 +89,8 @@ class BidirectionalStream(Generic[Request, Response]):
         """Makes a response that is written before the one that says why the stream ends."""
         self.on_drain: Callable[[], None] | None = None
         """What drains instead of ``end(HubStopping())``, to be called once all is answered."""
+        self.on_ending: Callable[[], None] | None = None
+        """Wakes a handler that is not reading when the stream is being ended: it has to read to the end."""
 
     @property
     def is_ending(self) -> bool:
@@ -225,6 +228,8 @@ class BidirectionalStream(Generic[Request, Response]):
     def _begin_ending(self, status: status_pb2.Status) -> None:
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._say_and_end(status))
+            if self.on_ending is not None:
+                self.on_ending()
 
     async def _say_and_end(self, status: status_pb2.Status) -> None:
         """Say a status in band, wait for the half-close, end the call with it."""

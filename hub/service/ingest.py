@@ -21,6 +21,7 @@ from hub.core.ingest import (
 )
 from hub.core.instance import InstanceStanding, decide_instance
 from hub.core.limits import Limits
+from hub.core.quota import check_active_runs, check_batch_quota
 from hub.core.values import (
     AlertKey,
     AlertReason,
@@ -35,6 +36,7 @@ from hub.core.values import (
 )
 from hub.service.alert_book import AlertBook
 from hub.service.instruments import Instruments
+from hub.service.rates import ProjectGuesses
 from hub.service.token_book import check_still_counts
 from hub.service.writer import AsyncWriter, Command, Lane
 from hub.store.contract import WriteTransaction
@@ -56,6 +58,7 @@ class Ingest:
         writer: AsyncWriter,
         *,
         alert_book: AlertBook,
+        guesses: ProjectGuesses,
         limits: Limits,
         instruments: Instruments,
         wall_nanos: Callable[[], int],
@@ -66,6 +69,7 @@ class Ingest:
         """
         self._writer = writer
         self._alert_book = alert_book
+        self._guesses = guesses
         self._limits = limits
         self._instruments = instruments
         self._wall_nanos = wall_nanos
@@ -74,11 +78,14 @@ class Ingest:
     async def submit(self, caller: Caller, batch: PushBatch) -> "asyncio.Future[PushOutcome]":
         """Queue a batch, after a wait where the writer's queue is full; return its future.
 
-        The future's result is a durable promise. It raises RuntimeDuplicated, LimitReached,
-        StorageUnavailable (the outcome is unknown) or HubStopping.
+        The future's result is a durable promise. It raises RuntimeDuplicated, PermissionDenied,
+        RateLimited, QuotaExceeded, LimitReached, StorageUnavailable (the outcome is unknown) or HubStopping.
         """
         return await self._writer.submit(
-            self.command(caller, batch), lane=Lane.INGEST, bytes_count=batch.bytes_count
+            self.command(caller, batch),
+            lane=Lane.INGEST,
+            bytes_count=batch.bytes_count,
+            hub_project=caller.hub_project,
         )
 
     def command(self, caller: Caller, batch: PushBatch) -> Command[PushOutcome]:
@@ -94,10 +101,15 @@ class Ingest:
                     instance_id=batch.instance_id,
                     alert_book=self._alert_book,
                 )
-            outcome, owner = apply_batch(
+            owner = transaction.project_owner(batch.project_id)
+            if owner != caller.hub_project:
+                self._guesses.check(caller.hub_project, [owner])
+            outcome = apply_batch(
                 transaction,
                 caller,
                 batch=batch,
+                owner=owner,
+                limits=self._limits,
                 now_nanos=now_nanos,
                 receive_nanos=self._wall_nanos(),
             )
@@ -132,24 +144,30 @@ def apply_batch(
     caller: Caller,
     *,
     batch: PushBatch,
+    owner: HubProject | None,
+    limits: Limits,
     now_nanos: int,
     receive_nanos: int,
-) -> tuple[PushOutcome, HubProject | None]:
-    """Decide a batch by rows 4 to 11 and store what is accepted; return also the project's owner.
+) -> PushOutcome:
+    """Decide a batch by rows 4 to 11 and store what is accepted; ``owner`` has the project.
 
-    Raises: PermissionDenied where the project is nobody's and the caller may not take it.
+    Raises: PermissionDenied where the project is nobody's and the caller may not take it; QuotaExceeded
+    where there is no room for what is accepted.
     """
     hub_project = caller.hub_project
-    owner = transaction.project_owner(batch.project_id)
     if owner is not None and owner != hub_project:
-        return PushOutcome(refuse_whole(batch, ConflictReason.PROJECT_MISMATCH), None), owner
+        return PushOutcome(refuse_whole(batch, ConflictReason.PROJECT_MISMATCH), None)
     stored_head = transaction.run_head(batch.project_id, batch.run_id)
     if stored_head is not None and stored_head.home_runtime_id != batch.runtime_id:
-        return PushOutcome(refuse_whole(batch, ConflictReason.HOME_RUNTIME_MISMATCH), None), owner
+        return PushOutcome(refuse_whole(batch, ConflictReason.HOME_RUNTIME_MISMATCH), None)
     head = stored_head or head_of_new_run(batch.project_id, batch.run_id, home_runtime_id=batch.runtime_id)
     decision = _decide(transaction, head, batch=batch)
     if not decision.accepted and not decision.filled:
-        return PushOutcome(decision, head), owner
+        return PushOutcome(decision, head)
+    usage = transaction.usage(hub_project)
+    check_batch_quota(usage, batch, decision=decision, limits=limits)
+    if decision.head is not None:
+        check_active_runs(usage, stored_head, after=decision.head, limits=limits)
     # Only an accepted event binds: the project to its hub project, the run to its runtime.
     if owner is None:
         _check_may_bind(transaction, caller, project_id=batch.project_id)
@@ -164,10 +182,11 @@ def apply_batch(
         after = advanced_head(
             head, decision, stored_beyond=transaction.stored_hashes_after(head, head.cursor)
         )
+        check_active_runs(usage, stored_head, after=after, limits=limits)
     elif after.run_key is None:
         after = replace(after, run_key=head.run_key)
     transaction.save_run_head(after, receive_nanos)
-    return PushOutcome(decision, after), owner
+    return PushOutcome(decision, after)
 
 
 def _check_may_bind(transaction: WriteTransaction, caller: Caller, *, project_id: ProjectId) -> None:

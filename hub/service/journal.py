@@ -28,9 +28,11 @@ from hub.core.outbox import (
     decide_release,
     decide_return,
 )
+from hub.core.quota import check_stored_bytes, stored_bytes_of_commit
 from hub.core.selection import PageBounds
 from hub.core.values import Caller, HubProject
 from hub.service.instruments import Instruments, NoInstruments
+from hub.service.rates import HubRates
 from hub.service.token_book import check_still_counts
 from hub.service.writer import AsyncWriter, Lane
 from hub.store.contract import WriteTransaction
@@ -83,6 +85,7 @@ class Journal:
         self,
         writer: AsyncWriter,
         *,
+        rates: HubRates,
         limits: Limits,
         new_claim_id: Callable[[], str],
         credential_nanos: Callable[[], int],
@@ -92,6 +95,7 @@ class Journal:
         the time by which credentials end. ``instruments`` count the commits.
         """
         self._writer = writer
+        self._rates = rates
         self._limits = limits
         self._new_claim_id = new_claim_id
         self._credential_nanos = credential_nanos
@@ -102,10 +106,11 @@ class Journal:
     async def commit(self, caller: Caller, commit: Commit, *, bytes_count: int) -> Committed:
         """Store all of a commit or nothing, once a message id; ``bytes_count`` is the request's size.
 
-        Raises: IdempotencyConflict, StaleLease, RevisionConflict, InvalidRequest, LimitReached, and what
-        the writer raises.
+        Raises: RateLimited, IdempotencyConflict, StaleLease, RevisionConflict, InvalidRequest, LimitReached,
+        QuotaExceeded, and what the writer raises.
         """
         hub_project = caller.hub_project
+        self._rates.check_commit(hub_project, event_count=len(commit.events), bytes_count=bytes_count)
 
         def command(transaction: WriteTransaction, now_nanos: int) -> Committed:
             check_still_counts(transaction, caller, credential_nanos=self._credential_nanos())
@@ -117,11 +122,15 @@ class Journal:
             resource = transaction.leases.resource(hub_project, stream_resource(commit.stream_id))
             found = journal.found(hub_project, commit, resource=resource)
             accepted = decide_commit(commit, found, now_nanos=now_nanos)
+            added_bytes = stored_bytes_of_commit(commit)
+            check_stored_bytes(transaction.usage(hub_project), added_bytes, limits=self._limits)
             journal.save_commit(hub_project, commit, found=found, accepted=accepted)
             self._instruments.commit_stored(hub_project, events=len(commit.events), is_recovered=False)
             return Committed(accepted.result, is_recovered=False)
 
-        return await self._writer.call(command, lane=Lane.JOURNAL, bytes_count=bytes_count)
+        return await self._writer.call(
+            command, lane=Lane.JOURNAL, bytes_count=bytes_count, hub_project=hub_project
+        )
 
     # --- outbox messages ---
 

@@ -3,6 +3,7 @@
 from hub.core.errors import InvalidRequest, NotFound, Violation
 from hub.core.identity_errors import project_taken
 from hub.core.values import Caller, Project, ProjectId
+from hub.service.rates import ProjectGuesses
 from hub.service.writer import AsyncWriter
 from hub.store.contract import WriteTransaction
 
@@ -10,18 +11,20 @@ from hub.store.contract import WriteTransaction
 class Projects:
     """The use cases of an operator who binds projects."""
 
-    def __init__(self, writer: AsyncWriter) -> None:
-        """Bind the writer."""
+    def __init__(self, writer: AsyncWriter, guesses: ProjectGuesses) -> None:
+        """Bind the writer, and what counts guesses of other people's projects."""
         self._writer = writer
+        self._guesses = guesses
 
     async def bind(self, caller: Caller, project_id: ProjectId) -> Project:
         """Bind a project to the caller's hub project; idempotent.
 
-        Raises: PermissionDenied where another hub project has it.
+        Raises: PermissionDenied where another hub project has it; RateLimited where that was told too often.
         """
 
         def command(transaction: WriteTransaction, now_nanos: int) -> Project:
             owner = transaction.project_owner(project_id)
+            self._guesses.check(caller.hub_project, [owner])
             if owner is None:
                 transaction.bind_project(caller.hub_project, project_id, now_nanos=now_nanos)
             elif owner != caller.hub_project:

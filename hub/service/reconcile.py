@@ -26,6 +26,7 @@ from hub.core.values import (
 )
 from hub.service.alert_book import AlertBook
 from hub.service.ingest import check_instance
+from hub.service.rates import ProjectGuesses
 from hub.service.writer import AsyncWriter
 from hub.store.contract import WriteTransaction
 from synchub.contract import chain_hash_after, chain_hash_at_start
@@ -44,10 +45,13 @@ class ReconcileRequest:
 class Reconcile:
     """The use case of a runtime that connects."""
 
-    def __init__(self, writer: AsyncWriter, *, alert_book: AlertBook, limits: Limits) -> None:
+    def __init__(
+        self, writer: AsyncWriter, *, alert_book: AlertBook, guesses: ProjectGuesses, limits: Limits
+    ) -> None:
         """Bind the writer: the instance becomes current, and the heads are read, in its order."""
         self._writer = writer
         self._alert_book = alert_book
+        self._guesses = guesses
         self._limits = limits
 
     async def reconcile(
@@ -55,7 +59,8 @@ class Reconcile:
     ) -> tuple[HubGeneration, list[ReconciledRun]]:
         """Make the instance the runtime's current one, durably, and say who is behind.
 
-        Raises: RuntimeDuplicated for an instance that has a successor.
+        Raises: RuntimeDuplicated for an instance that has a successor; RateLimited where the hub project
+        was told too often that a project is somebody else's.
         """
 
         def command(
@@ -75,6 +80,8 @@ class Reconcile:
                     instance_id=request.instance_id,
                     now_nanos=now_nanos,
                 )
+            project_ids = {run.project_id for run in request.runs if caller.covers(run.project_id)}
+            self._guesses.check(caller.hub_project, map(transaction.project_owner, project_ids))
             comparison = _Comparison(transaction, caller, request, self._limits.reconcile_fold_events_max)
             runs = [comparison.reconciled(run) for run in request.runs]
             for observation in comparison.observations:

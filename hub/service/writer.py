@@ -10,7 +10,6 @@ hand. ``AsyncWriter`` is the way in from an event loop.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -20,8 +19,9 @@ from typing import Generic, Protocol, TypeVar, cast
 import structlog
 
 from hub.core.clock import HubClock
-from hub.core.errors import HubStopping, LimitReached, RateLimited, Refusal, StorageUnavailable
+from hub.core.errors import HubStopping, LimitReached, Refusal, StorageUnavailable
 from hub.core.limits import Limits
+from hub.service.fair_queue import FairQueue, FairShares
 from hub.service.instruments import Instruments
 from hub.store.contract import Changes, WriteSession, WriteTransaction
 
@@ -43,6 +43,8 @@ class Lane(Enum):
     INGEST = 2
 
 
+NO_HUB_PROJECT = ""
+"""In whose turn commands are that are about no hub project, or about many."""
 CONTROL_COMMANDS_MAX = 100_000
 """Commands waiting in the control lane, and as many in the journal's; more are refused."""
 
@@ -106,7 +108,7 @@ class Writer:
         self._monotonic_seconds = monotonic_seconds
         self._dispatch = dispatch
         self._on_commit = on_commit
-        self._lanes: tuple[deque[_Queued], ...] = tuple(deque() for _ in Lane)
+        self._lanes: tuple[FairQueue[str, _Queued], ...] = tuple(FairQueue() for _ in Lane)
         self._wake = Condition()
         self._is_stopping = False
         self._group_begin_seconds: float | None = None
@@ -128,9 +130,11 @@ class Writer:
         lane: Lane,
         bytes_count: int,
         deliver: Callable[[Done[Result]], None],
+        hub_project: str = NO_HUB_PROJECT,
     ) -> None:
         """Queue a command; ``deliver`` is told what became of it, exactly once.
 
+        Within a lane the commands of one hub project keep their order, and the hub projects have turns.
         Raises: HubStopping after ``stop``; LimitReached where the lane is full. The ingest lane is
         bounded in bytes alone, by whoever feeds it (``AsyncWriter``).
         """
@@ -145,7 +149,7 @@ class Writer:
                 raise HubStopping
             if lane is not Lane.INGEST and len(self._lanes[lane.value]) >= CONTROL_COMMANDS_MAX:
                 raise LimitReached("control_commands_max", CONTROL_COMMANDS_MAX)
-            self._lanes[lane.value].append(queued)
+            self._lanes[lane.value].append(hub_project, queued)
             self._wake.notify()
 
     def stop(self) -> None:
@@ -190,16 +194,19 @@ class Writer:
         return len(group)
 
     def _take_group(self) -> list[_Queued]:
-        """Take commands lane by lane, up to the bounds of a group."""
+        """Take commands lane by lane, up to the bounds of a group; no lane is left out for its bytes."""
+        limits = self._limits
         group: list[_Queued] = []
-        bytes_sum = 0
+        bytes_left = limits.group_bytes_max
         with self._wake:
             for lane in self._lanes:
-                while lane and len(group) < self._limits.group_commands_max:
-                    if group and bytes_sum + lane[0].bytes_count > self._limits.group_bytes_max:
-                        break
-                    bytes_sum += lane[0].bytes_count
-                    group.append(lane.popleft())
+                taken = lane.take(
+                    count_max=limits.group_commands_max - len(group),
+                    bytes_max=bytes_left,
+                    key_bytes_max=limits.group_hub_project_bytes_max,
+                )
+                bytes_left -= sum(queued.bytes_count for queued in taken)
+                group += taken
         return group
 
     def _run_command(self, transaction: WriteTransaction, queued: _Queued) -> Done[object]:
@@ -243,83 +250,41 @@ class Writer:
             queued.deliver(outcome)
 
 
-class _ByteShares:
-    """Shares of the bytes that may be queued in a lane; first come, first served.
-
-    Each lane has bytes of its own, so that nothing waits for room behind a lane that goes after it.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
-        self.bytes_queued = 0
-
-    async def take(self, bytes_count: int) -> None:
-        """Take a share, waiting for it."""
-        if not bytes_count or (not self._waiting and self._has_room(bytes_count)):
-            self.bytes_queued += bytes_count
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, bytes_count))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._admit_waiting()
-            else:
-                self.give_back(bytes_count)
-            raise
-
-    def take_now(self, bytes_count: int) -> None:
-        """Take a share without waiting for it.
-
-        Raises: RateLimited where there is no room.
-        """
-        if bytes_count and (self._waiting or not self._has_room(bytes_count)):
-            raise RateLimited("writer_queue_bytes_max", self._bytes_max)
-        self.bytes_queued += bytes_count
-
-    def give_back(self, bytes_count: int) -> None:
-        """Give a share back to those that wait."""
-        self.bytes_queued -= bytes_count
-        self._admit_waiting()
-
-    def _has_room(self, bytes_count: int) -> bool:
-        return not self.bytes_queued or self.bytes_queued + bytes_count <= self._bytes_max
-
-    def _admit_waiting(self) -> None:
-        """Give their shares to those that wait, in their order, until one does not fit."""
-        while self._waiting:
-            turn, bytes_count = self._waiting[0]
-            if not turn.cancelled():
-                if not self._has_room(bytes_count):
-                    return
-                self.bytes_queued += bytes_count
-                turn.set_result(None)
-            self._waiting.popleft()
-
-
 class AsyncWriter:
     """The way to the writer from its event loop; bounds what waits for it by bytes."""
 
     def __init__(self, writer: Writer, *, limits: Limits) -> None:
         """Serve the loop to which the writer dispatches."""
         self._writer = writer
-        self._shares = {lane: _ByteShares(limits.writer_queue_bytes_max) for lane in Lane}
+        self._shares: dict[Lane, FairShares[str]] = {
+            lane: FairShares(
+                limits.writer_queue_bytes_max,
+                key_bytes_max=limits.writer_queue_hub_project_bytes_max,
+                limit="writer_queue_bytes_max",
+                key_limit="writer_queue_hub_project_bytes_max",
+            )
+            for lane in Lane
+        }
+        """Each lane has bytes of its own, so that nothing waits for room behind a lane that goes after it."""
 
     def bytes_queued(self) -> dict[Lane, int]:
         """Return the bytes of commands that wait or run, by lane."""
         return {lane: shares.bytes_queued for lane, shares in self._shares.items()}
 
     async def call(
-        self, command: Command[Result], *, lane: Lane = Lane.CONTROL, bytes_count: int = 0
+        self,
+        command: Command[Result],
+        *,
+        lane: Lane = Lane.CONTROL,
+        bytes_count: int = 0,
+        hub_project: str = NO_HUB_PROJECT,
     ) -> Result:
         """Run a command and return its result once it is durable.
 
         Raises: what the command raised; StorageUnavailable where it could not be made durable (then
         nothing of it was, or the outcome is unknown); HubStopping; LimitReached.
         """
-        return await (await self.submit(command, lane=lane, bytes_count=bytes_count))
+        return await (await self.submit(command, lane=lane, bytes_count=bytes_count, hub_project=hub_project))
 
     async def settle(self) -> None:
         """Commit a group without a command of one's own: what the hook has to write, and hub time up to now.
@@ -329,9 +294,15 @@ class AsyncWriter:
         await self.call(lambda _transaction, _now_nanos: None)
 
     async def submit(
-        self, command: Command[Result], *, lane: Lane, bytes_count: int
+        self,
+        command: Command[Result],
+        *,
+        lane: Lane,
+        bytes_count: int,
+        hub_project: str = NO_HUB_PROJECT,
     ) -> asyncio.Future[Result]:
-        """Queue a command, after a wait where too many bytes are queued in its lane; return its future.
+        """Queue a command, after a wait where too many bytes are queued in its lane, of all or of its hub
+        project; return its future.
 
         A commit to the journal does not wait for room: its request would wait in memory with it, while a
         stream that waits is not read.
@@ -340,13 +311,13 @@ class AsyncWriter:
         """
         shares = self._shares[lane]
         if lane is Lane.JOURNAL:
-            shares.take_now(bytes_count)
+            shares.take_now(hub_project, bytes_count)
         else:
-            await shares.take(bytes_count)
+            await shares.take(hub_project, bytes_count)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def deliver(done: Done[Result]) -> None:
-            shares.give_back(bytes_count)
+            shares.give_back(hub_project, bytes_count)
             if future.cancelled():
                 return
             if done.error is not None:
@@ -355,8 +326,10 @@ class AsyncWriter:
                 future.set_result(cast("Result", done.result))
 
         try:
-            self._writer.submit(command, lane=lane, bytes_count=bytes_count, deliver=deliver)
+            self._writer.submit(
+                command, lane=lane, bytes_count=bytes_count, deliver=deliver, hub_project=hub_project
+            )
         except Refusal:
-            shares.give_back(bytes_count)
+            shares.give_back(hub_project, bytes_count)
             raise
         return future

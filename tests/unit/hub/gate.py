@@ -22,10 +22,12 @@ from hub.core.values import (
 from hub.service.alert_book import AlertBook
 from hub.service.ingest import Ingest, PushOutcome
 from hub.service.instruments import NoInstruments
+from hub.service.rates import ProjectGuesses
 from hub.service.reconcile import Reconcile
 from hub.service.writer import AsyncWriter, Command, Done, Lane, Result, Writer
 from hub.store.contract import Changes
 from hub.store.store import SqlStore
+from synchub.contract import NANOS_PER_SECOND
 from tests.unit.hub.stored_runs import WALL_NANOS
 
 
@@ -81,15 +83,22 @@ class Gate:
             on_commit=self.changes.append,
         )
         self.async_writer = AsyncWriter(self.writer, limits=self.limits)
+        guesses = ProjectGuesses(limits=self.limits, monotonic_seconds=self.elapsed_seconds)
         self.ingest = Ingest(
             self.async_writer,
             alert_book=self.alert_book,
+            guesses=guesses,
             limits=self.limits,
             instruments=NoInstruments(),
             wall_nanos=lambda: WALL_NANOS,
             credential_nanos=self.clock.now,
         )
-        self.reconcile = Reconcile(self.async_writer, alert_book=self.alert_book, limits=self.limits)
+        self.reconcile = Reconcile(
+            self.async_writer, alert_book=self.alert_book, guesses=guesses, limits=self.limits
+        )
+
+    def elapsed_seconds(self) -> float:
+        return self.elapsed_nanos / NANOS_PER_SECOND
 
     def queue(self, command: Command[Result], *, lane: Lane = Lane.INGEST) -> list[Done[Result]]:
         """Queue a command; what became of it appears in the list that is returned."""

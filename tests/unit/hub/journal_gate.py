@@ -10,9 +10,11 @@ from hub.core.limits import Limits
 from hub.core.outbox import OutboxMessage, OutboxState
 from hub.core.selection import PageBounds
 from hub.core.tenure import Claim, Credential, Tenure, hash_of_nonce
+from hub.service.instruments import NoInstruments
 from hub.service.journal import Claimed, Committed, Journal
 from hub.service.journal_reads import JournalReads
 from hub.service.journal_watch import JournalWatches
+from hub.service.rates import HubRates
 from hub.store.contract import Changes
 from tests.unit.hub.journal_values import MINUTE, credential_of, holder_of
 from tests.unit.hub.lease_gate import LeaseGate
@@ -35,6 +37,7 @@ class JournalGate(LeaseGate):
         super()._make_services()
         self.journal = Journal(
             self.async_writer,
+            rates=HubRates(limits=self.limits, instruments=NoInstruments(), monotonic_seconds=self.loop.time),
             limits=self.limits,
             new_claim_id=lambda: f"claim-{next(self.claim_numbers)}",
             credential_nanos=self.clock.now,
