@@ -180,3 +180,13 @@ class Limits:
     """What one hub project may have of ``writer_queue_bytes_max``."""
     group_hub_project_bytes_max: int = 2 * 1024 * 1024
     """What one hub project may have of a group, but always one command."""
+
+    disk_reserve_bytes: int = 64 * 1024 * 1024
+    """Nothing new is stored while the disk of the store has less room, on a small disk less than an eighth of
+    it: from the reserve leases go on, and what is old can be pruned."""
+    prune_events_max: int = 1_000
+    """Payloads dropped in one command, so that other commands do not wait long."""
+    prune_bytes_max: int = 4 * 1024 * 1024
+    """Bytes of payloads dropped in one command, but always one payload."""
+    prune_names_max: int = 250
+    """Resources or receipts dropped, or runtimes forgotten, in one command."""

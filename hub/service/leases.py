@@ -365,6 +365,7 @@ class Leases:
                     caller.credential_name,
                     receipt=Receipt(repeat, answer),
                     receipts_max=self._limits.receipts_max,
+                    now_nanos=now_nanos,
                 )
             return answer
 

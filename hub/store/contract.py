@@ -5,6 +5,7 @@ before; nothing of it is visible to a ``ReadTransaction`` before its COMMIT, and
 Every method raises StorageUnavailable where the engine cannot do it now.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ from hub.core.values import (
 )
 from hub.store.journal_contract import JournalReads, JournalWrites
 from hub.store.lease_contract import LeaseReads, LeaseWrites
+from hub.store.retention_contract import RetentionReads, RetentionWrites
 from hub.store.token_contract import TokenReads, TokenWrites
 from hub.store.verify_contract import VerifyReads
 
@@ -58,7 +60,8 @@ class Changes:
     ``head_positions`` holds the new head of every hub project that got events, ``previous_positions``
     the head before; all events between the two are of ``runs``.
     ``instances`` the new instances of runtimes, each with the hub time at which it became current;
-    ``resources`` those of which something changed, as they are now; ``journal_head_positions`` the new
+    ``resources`` those of which something changed, as they are now; ``tenures_begun`` and
+    ``tenures_expired`` how many there were of a hub project, to be counted; ``journal_head_positions`` the new
     head of every hub project whose journal got events; ``tokens`` those that were made or revoked.
     """
 
@@ -68,6 +71,8 @@ class Changes:
     alerts: set[HubProject] = field(default_factory=set)
     instances: dict[tuple[HubProject, RuntimeId], tuple[InstanceId, int]] = field(default_factory=dict)
     resources: dict[tuple[HubProject, ResourceName], Resource] = field(default_factory=dict)
+    tenures_begun: Counter[HubProject] = field(default_factory=Counter)
+    tenures_expired: Counter[HubProject] = field(default_factory=Counter)
     journal_head_positions: dict[HubProject, int] = field(default_factory=dict)
     tokens: dict[TokenId, Token] = field(default_factory=dict)
 
@@ -90,6 +95,16 @@ class WriteTransaction(Protocol):
     @property
     def tokens(self) -> TokenWrites:
         """Bearer tokens."""
+
+    @property
+    def retention(self) -> RetentionWrites:
+        """What is dropped for its age."""
+
+    def check_room(self) -> None:
+        """Return where the store may grow: for whoever stores events or commits.
+
+        Raises: StorageFull, for this command alone, where only the reserve of the disk is left.
+        """
 
     # --- what a hub project keeps ---
 
@@ -234,6 +249,10 @@ class ReadTransaction(Protocol):
     @property
     def verification(self) -> VerifyReads:
         """Whether runs and events are as their hashes say."""
+
+    @property
+    def retention(self) -> RetentionReads:
+        """What is old."""
 
     def head_position(self, hub_project: HubProject) -> int:
         """Return the last position given in a hub project, 0 where none was."""

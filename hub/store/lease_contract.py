@@ -41,9 +41,9 @@ class LeaseWrites(Protocol):
         """Return the stored answer of a call."""
 
     def save_receipt(
-        self, hub_project: HubProject, caller: str, *, receipt: Receipt, receipts_max: int
+        self, hub_project: HubProject, caller: str, *, receipt: Receipt, receipts_max: int, now_nanos: int
     ) -> None:
-        """Store the answer of a call; past so many in the hub project, the oldest is dropped."""
+        """Store the answer of a call, made now; past so many in the hub project, the oldest is dropped."""
 
     def drop_receipt(self, hub_project: HubProject, caller: str, *, request_id: str) -> None:
         """Forget the answer of a call, where there is one."""
@@ -81,3 +81,6 @@ class LeaseReads(Protocol):
 
     def tenures_to_abort(self) -> list[tuple[HubProject, Tenure]]:
         """Return the leases of all hub projects that did not end and are to be aborted."""
+
+    def open_count(self, counted_max: int) -> int:
+        """Return how many tenures of all hub projects have no end that was noted, counted so far at most."""

@@ -9,7 +9,7 @@ from typing import cast
 
 from hub.core.limits import Limits
 from hub.core.receipt import Receipt, Repeat
-from hub.core.tenure import Resource, Tenure
+from hub.core.tenure import Resource, Tenure, TenureState
 from hub.core.values import HubProject, ResourceName
 from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
@@ -77,7 +77,13 @@ class SqlLeaseWrites:
             if new is not None and new != old:
                 self._save_tenure(sql, hub_project_key, tenure=new)
         self._resources.put((hub_project, after.name), after)
-        self._changes().resources[hub_project, after.name] = after
+        changes = self._changes()
+        changes.resources[hub_project, after.name] = after
+        if after.fencing_token > before.fencing_token:
+            changes.tenures_begun[hub_project] += 1
+        for old, new in ((before.lease, after.lease), (before.maintenance, after.maintenance)):
+            if old is not None and _has_expired(old, new):
+                changes.tenures_expired[hub_project] += 1
 
     def overdue_resources(self, now_nanos: int, *, entries_max: int) -> list[tuple[HubProject, ResourceName]]:
         """Return resources whose expiry is to be noted."""
@@ -94,9 +100,12 @@ class SqlLeaseWrites:
         for row in rows:
             for statement in ("raise_floors_to_resource", "delete_tenures", "delete_resource"):
                 sql.run(statement, row)
-        # What is cached is gone, or has other floors.
-        self._resources.clear()
+        self.forget_cached()
         return len(rows)
+
+    def forget_cached(self) -> None:
+        """Drop every cached resource: some are gone, or have other floors."""
+        self._resources.clear()
 
     def raise_floors(self, floor: int) -> None:
         """Raise the floors of all tenants."""
@@ -116,7 +125,7 @@ class SqlLeaseWrites:
         return Receipt(Repeat(request_id, method, parameters_hash), answer_from_json(answer))
 
     def save_receipt(
-        self, hub_project: HubProject, caller: str, *, receipt: Receipt, receipts_max: int
+        self, hub_project: HubProject, caller: str, *, receipt: Receipt, receipts_max: int, now_nanos: int
     ) -> None:
         """Store an answer; the oldest makes room."""
         sql, hub_project_key = self._session(), self._make_tenant(hub_project)
@@ -124,7 +133,7 @@ class SqlLeaseWrites:
         repeat = receipt.repeat
         key = (hub_project_key, caller, repeat.request_id, number)
         answer = answer_to_json(receipt.answer)
-        sql.run("save_receipt", (*key, repeat.method, repeat.parameters_hash, answer))
+        sql.run("save_receipt", (*key, repeat.method, repeat.parameters_hash, answer, now_nanos))
         sql.run("drop_old_receipts", (hub_project_key, number - receipts_max))
 
     def drop_receipt(self, hub_project: HubProject, caller: str, *, request_id: str) -> None:
@@ -143,6 +152,15 @@ class SqlLeaseWrites:
         self._change_numbers.put(hub_project_key, number + 1)
         self._tenants_changed.add(hub_project_key)
         return number + 1
+
+
+def _has_expired(old: Tenure, new: Tenure | None) -> bool:
+    """Whether it turns out now that a tenure has expired: its end is noted, or another takes its place."""
+    if old.end is not None or new is None:
+        return False
+    if new.fencing_token == old.fencing_token:
+        return new.end is not None and new.end.state is TenureState.EXPIRED
+    return new.acquire_nanos >= old.expire_nanos
 
 
 def _next_number(sql: Session, statement: str, *, hub_project_key: int) -> int:

@@ -40,6 +40,7 @@ from hub.core.values import (
 from hub.store.alert_rows import samples_from_json
 from hub.store.journal_reading import SqlJournalReads
 from hub.store.lease_reading import SqlLeaseReads
+from hub.store.retention_rows import SqlRetentionReads
 from hub.store.session import Row, Session, SqlValue
 from hub.store.token_rows import SqlTokenReads
 from hub.store.verify_reading import SqlVerifyReads
@@ -72,6 +73,8 @@ class SqlReadTransaction:
         """Streams, events, outbox messages and projections."""
         self.tokens = SqlTokenReads(session, find_tenant=self._tenant_key)
         """Bearer tokens."""
+        self.retention = SqlRetentionReads(session, find_tenant=self._tenant_key)
+        """What is old."""
         self.verification = SqlVerifyReads(session, find_tenant=self._tenant)
         """Whether runs and events are as their hashes say."""
 

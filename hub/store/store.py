@@ -58,7 +58,9 @@ class SqlStore:
         self.time_floor_nanos, self.hub_generation = _begin_life(
             engine.open_writer, wall_nanos, is_token_floor_now=is_token_floor_now
         )
-        self.writing = SqlWriteSession(engine.open_writer, hub_generation=self.hub_generation, limits=limits)
+        self.writing = SqlWriteSession(
+            engine.open_writer, hub_generation=self.hub_generation, limits=limits, health=engine.health
+        )
         self._idle_readers: LifoQueue[Session] = LifoQueue()
         self._keeper = _open_keeper(engine)
 

@@ -30,8 +30,11 @@ from hub.core.values import (
 from hub.store import alert_rows
 from hub.store.committed_cache import CommittedCache
 from hub.store.contract import Changes
+from hub.store.health import StoreHealth
 from hub.store.journal_writing import JournalCaches, SqlJournalWrites
 from hub.store.lease_writing import SqlLeaseWrites
+from hub.store.retention_rows import SqlRetentionWrites
+from hub.store.room import Room
 from hub.store.session import Parameters, Row, Session
 from hub.store.staged_changes import Staged, StagedChanges
 from hub.store.tenants import SqlTenants
@@ -46,10 +49,16 @@ class SqlWriteSession:
     """The writing connection with its caches; see ``WriteSession`` and ``WriteTransaction``."""
 
     def __init__(
-        self, open_session: Callable[[], Session], *, hub_generation: HubGeneration, limits: Limits
+        self,
+        open_session: Callable[[], Session],
+        *,
+        hub_generation: HubGeneration,
+        limits: Limits,
+        health: StoreHealth,
     ) -> None:
         """Keep how a connection is opened; the first ``begin`` opens it."""
         self._open_session = open_session
+        self._room = Room(health, reserve_bytes=limits.disk_reserve_bytes)
         self._session: Session | None = None
         self._hub_generation = hub_generation
         self._changes = StagedChanges()
@@ -84,6 +93,13 @@ class SqlWriteSession:
             entries_max=limits.tokens_max,
         )
         """Bearer tokens."""
+        self.retention = SqlRetentionWrites(
+            session=lambda: self._sql,
+            find_tenant=self._tenants.find_key,
+            add_stored_bytes=self.add_stored_bytes,
+            forget_resources=self.leases.forget_cached,
+        )
+        """What is dropped for its age."""
 
     # --- the transaction ---
 
@@ -92,6 +108,7 @@ class SqlWriteSession:
         if self._session is None:
             self._session = self._open_session()
         try:
+            self._room.look(self._session)
             self._session.begin_writing()
         except Exception:
             self._give_up()
@@ -183,6 +200,12 @@ class SqlWriteSession:
     def add_stored_bytes(self, hub_project: HubProject, bytes_count: int) -> None:
         """Count bytes that are kept, or not any more."""
         self._tenants.move(hub_project, stored_bytes=bytes_count)
+
+    def check_room(self) -> None:
+        """Refuse what makes the store grow, where only the reserve of the disk is left."""
+        fault = self._room.fault()
+        if fault is not None:
+            raise fault
 
     def project_owner(self, project_id: ProjectId) -> HubProject | None:
         """Return the hub project that a project belongs to."""

@@ -13,7 +13,15 @@ from hub.store.sqlite import file
 from hub.store.sqlite.session import UNAVAILABLE, SqliteSession, unavailable
 
 STATEMENTS_PACKAGE = "hub.store.sqlite"
-STATEMENT_FILES = ("writing.sql", "reading.sql", "leases.sql", "journal.sql", "tokens.sql", "operations.sql")
+STATEMENT_FILES = (
+    "writing.sql",
+    "reading.sql",
+    "leases.sql",
+    "journal.sql",
+    "tokens.sql",
+    "prune.sql",
+    "operations.sql",
+)
 
 
 class SqliteEngine:

@@ -104,8 +104,10 @@ WHERE hub_project_key = :hub_project_key RETURNING receipt_number;
 
 -- name: save_receipt
 -- The answer of a call.
-INSERT INTO receipt (hub_project_key, caller, request_id, receipt_number, method, parameters_hash, answer)
-VALUES (:hub_project_key, :caller, :request_id, :receipt_number, :method, :parameters_hash, :answer);
+INSERT INTO receipt (hub_project_key, caller, request_id, receipt_number, method, parameters_hash, answer,
+                     create_nanos)
+VALUES (:hub_project_key, :caller, :request_id, :receipt_number, :method, :parameters_hash, :answer,
+        :create_nanos);
 
 -- name: drop_receipt
 -- The answer of a call that nobody heard, and that does not hold any more.
@@ -154,3 +156,7 @@ SELECT resource, is_maintenance, runtime_id, holder_id, display_name, fencing_to
        hub_project
 FROM tenure JOIN hub_project USING (hub_project_key)
 WHERE end_state IS NULL AND abort_reason IS NOT NULL;
+
+-- name: count_open_tenures
+-- How many tenures of all tenants have no end that was noted, counted up to a number.
+SELECT count(*) FROM (SELECT 1 FROM tenure WHERE end_state IS NULL LIMIT :counted_max);

@@ -135,10 +135,10 @@ ORDER BY project_id LIMIT :entries_max;
 SELECT 1 FROM project WHERE project_id = :project_id AND hub_project_key = :hub_project_key;
 
 -- name: runtime_columns
--- What a runtime is read as, of a tenant.
+-- What a runtime is read as, of a tenant; not one that was forgotten.
 SELECT runtime_id, instance_id, instance_start_nanos, last_heartbeat_nanos, is_goodbye, host, pid, version,
        labels, active_runs, unsynced_event_count
-FROM runtime WHERE hub_project_key = :hub_project_key
+FROM runtime WHERE hub_project_key = :hub_project_key AND is_forgotten = 0
 
 -- name: runtime_is
 -- One runtime.

@@ -140,13 +140,13 @@ VALUES (:hub_project_key, :runtime_id, :instance_id, :instance_start_nanos)
 ON CONFLICT (hub_project_key, runtime_id) DO UPDATE
 SET instance_id = excluded.instance_id, instance_start_nanos = excluded.instance_start_nanos,
     last_heartbeat_nanos = NULL, is_goodbye = 0, host = '', pid = 0, version = '', labels = '{}',
-    active_runs = '[]', unsynced_event_count = 0;
+    active_runs = '[]', unsynced_event_count = 0, is_forgotten = 0;
 
 -- name: save_presence
 -- Presence as last heard, only of the instance that is still current.
 UPDATE runtime SET last_heartbeat_nanos = :last_heartbeat_nanos, is_goodbye = :is_goodbye, host = :host,
                    pid = :pid, version = :version, labels = :labels, active_runs = :active_runs,
-                   unsynced_event_count = :unsynced_event_count
+                   unsynced_event_count = :unsynced_event_count, is_forgotten = 0
 WHERE hub_project_key = :hub_project_key AND runtime_id = :runtime_id AND instance_id = :instance_id;
 
 -- name: load_alert

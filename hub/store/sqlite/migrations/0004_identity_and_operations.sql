@@ -41,6 +41,11 @@ UPDATE hub_project SET
 -- A runtime that was not heard for long is not shown any more; its instance and the past ones stay.
 ALTER TABLE runtime ADD COLUMN is_forgotten INTEGER NOT NULL DEFAULT 0;
 
+-- When a receipt was made, in hub time; of those that are there it is not known.
+ALTER TABLE receipt ADD COLUMN create_nanos INTEGER NOT NULL DEFAULT 0;
+
+UPDATE receipt SET create_nanos = (SELECT time_floor_nanos FROM hub);
+
 -- A token says for good what it is for, and what was taken back stays so.
 CREATE TRIGGER token_is_immutable
 BEFORE UPDATE OF token_id, hub_project_key, secret_hash, display_name, role, runtime_id, project_id_prefixes,

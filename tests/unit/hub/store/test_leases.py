@@ -291,7 +291,7 @@ def test_receipts_are_kept_a_caller_and_the_oldest_makes_room(store: SqlStore) -
     receipts = [receipt(number) for number in range(1, 5)]
     with Writes(store) as leases:
         for each in receipts:
-            leases.save_receipt(H, "caller", receipt=each, receipts_max=3)
+            leases.save_receipt(H, "caller", receipt=each, receipts_max=3, now_nanos=1)
     with Writes(store) as leases:
         found = [leases.receipt(H, "caller", request_id=f"request-{number}") for number in range(1, 5)]
         assert leases.receipt(H, "another", request_id="request-2") is None
@@ -305,7 +305,11 @@ def test_a_receipt_holds_nothing_of_the_nonce(store: SqlStore, tmp_path: Path) -
     tenure = replace(kept.answer.tenure, nonce_hash=nonce_hash)
     with Writes(store) as leases:
         leases.save_receipt(
-            H, "", receipt=replace(kept, answer=kept.answer._replace(tenure=tenure)), receipts_max=9
+            H,
+            "",
+            receipt=replace(kept, answer=kept.answer._replace(tenure=tenure)),
+            receipts_max=9,
+            now_nanos=1,
         )
         assert leases.receipt(H, "", request_id="request-1") == kept
     answers = list(apsw.Connection(str(tmp_path / "hub.db")).execute("SELECT answer FROM receipt"))
