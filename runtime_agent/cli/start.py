@@ -85,7 +85,7 @@ def start(
             hub_addresses=_hub_addresses(settings.hub),
             folder=os.path.expanduser(settings.data),
             identity=_identity(settings),
-            credentials=_credentials(settings),
+            credentials=credentials_from(settings),
             labels=_labels(settings),
             retention_seconds=settings.retention_seconds,
             log_bytes_max=settings.log_bytes_max,
@@ -113,7 +113,8 @@ def _identity(settings: StartSettings) -> RuntimeIdentity:
     return RuntimeIdentity(settings.hub_project, settings.runtime_id)
 
 
-def _credentials(settings: StartSettings) -> CredentialSource:
+def credentials_from(settings: StartSettings) -> CredentialSource:
+    """Return what the agent shows and trusts; its files are read. Raises: UsageError."""
     try:
         return CredentialSource(
             Credentials(

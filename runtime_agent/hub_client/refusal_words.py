@@ -36,8 +36,8 @@ def held_projects_words(held: Mapping[str, float], *, now: float) -> str:
     if not held:
         return ""
     project_id, until = min(held.items(), key=lambda each: each[1])
-    others = f" and {len(held) - 1} more" if len(held) > 1 else ""
+    others = f" and {len(held) - 1} more are" if len(held) > 1 else " is"
     return (
-        f"project {project_id!r}{others} is not open to this agent: tried again in"
+        f"project {project_id!r}{others} not open to this agent: tried again in"
         f" {max(0.0, until - now):.0f} s, the others go on"
     )

@@ -97,3 +97,11 @@ def test_a_killed_agent_leaves_the_folder_to_the_next(tmp_path: Path) -> None:
         process.wait(STOP_SECONDS_MAX)
     with running(tmp_path):
         assert append(tmp_path, "two").stdout == "2\n"
+
+
+def test_an_agent_whose_token_file_is_not_there_says_so_and_touches_nothing(tmp_path: Path) -> None:
+    folder, token = tmp_path / "data", tmp_path / "token"
+    refused = run(*agent_command(folder), "--token-file", str(token))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (f"runtime-agent: the file {token} cannot be read: No such file or directory\n")
+    assert not folder.exists()
