@@ -19,6 +19,7 @@ from hub.cli import (
     runtimes,
     serve,
     tail,
+    token,
 )
 from hub.cli.output import failures_told
 from hub.cli.shown_credentials import add_credential_options
@@ -59,7 +60,9 @@ app.command("runtimes", epilog=runtimes.EXAMPLES)(runtimes.runtimes)
 app.add_typer(leases.app, name="leases")
 app.add_typer(journal.app, name="journal")
 app.add_typer(outbox.app, name="outbox")
-app.add_typer(projects.app, name="projects")
+app.add_typer(projects.app, name="project")
+app.add_typer(projects.app, name="projects", hidden=True)  # its former name
+app.add_typer(token.app, name="token")
 app.command("info", epilog=info.EXAMPLES)(info.info)
 
 # After the last command: each that asks a hub takes the options that say what it shows.

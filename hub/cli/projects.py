@@ -1,4 +1,4 @@
-"""``synchub projects``: which projects belong to the hub project."""
+"""``synchub project``: which projects belong to the hub project."""
 
 from itertools import islice
 from typing import Annotated
@@ -25,11 +25,11 @@ ProjectArgument = Annotated[str, typer.Argument(metavar="PROJECT", help="The pro
 
 LIST_EXAMPLES = """Example:
 
-  synchub projects list --hub-project demo
+  synchub project list --hub-project demo
 """
 BIND_EXAMPLES = """Example:
 
-  synchub projects bind my-project --hub-project demo
+  synchub project bind my-project --hub-project demo
 """
 
 

@@ -7,12 +7,14 @@ from google.protobuf.duration_pb2 import Duration
 
 from hub.cli.output import EXIT_USAGE, CommandFailed
 
-_MILLIS_PER_UNIT: Final = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_SPAN: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?(?:(\d{1,6})ms)?", re.ASCII)
+_MILLIS_PER_UNIT: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_SPAN: Final = re.compile(
+    r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?(?:(\d{1,6})ms)?", re.ASCII
+)
 
 
 def parse_span(text: str, *, flag: str) -> Duration | None:
-    """Return the span that ``30s``, ``90m`` or ``1h30m`` says; None for the empty text: not given.
+    """Return the span that ``30s``, ``90m``, ``1h30m`` or ``90d`` says; None for the empty text: not given.
 
     A number without a unit is refused: at night nobody should have to guess which one is meant.
 
@@ -24,7 +26,7 @@ def parse_span(text: str, *, flag: str) -> Duration | None:
     if match is None:
         sentence = f"{flag} {text!r} is no span of time"
         raise CommandFailed(
-            sentence, hint="Give number and unit, such as 30s, 30m or 1h.", exit_code=EXIT_USAGE
+            sentence, hint="Give number and unit, such as 30s, 30m, 1h or 90d.", exit_code=EXIT_USAGE
         )
     units = zip(match.groups(), _MILLIS_PER_UNIT.values(), strict=True)
     millis = sum(int(count) * unit for count, unit in units if count is not None)
