@@ -2,7 +2,7 @@
 
 import datetime
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,9 @@ from hub.config import HubSettings
 
 TRUST_DOMAIN: Final = "example.org"
 SERVER_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+CURVES: Final[Mapping[str, type[ec.EllipticCurve]]] = {
+    curve.__name__: curve for curve in (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+}
 LIFE: Final = datetime.timedelta(days=1)
 
 
@@ -50,16 +53,22 @@ class Authority:
         self.pem = unsigned.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         """What trusts this authority reads this."""
 
-    def server(self, *names: str) -> Issued:
+    def server(self, *names: str, curve: str = "SECP256R1") -> Issued:
         """A hub's certificate, for loopback where no name is given."""
-        return self._issue([_host(name) for name in names or SERVER_NAMES])
+        return self._issue([_host(name) for name in names or SERVER_NAMES], curve=CURVES[curve])
 
     def client(self, *uris: str, age: datetime.timedelta | None = None) -> Issued:
         """A client's certificate with these URI names; one older than a day is over."""
         return self._issue([x509.UniformResourceIdentifier(uri) for uri in uris], age=age)
 
-    def _issue(self, names: Sequence[x509.GeneralName], *, age: datetime.timedelta | None = None) -> Issued:
-        key = ec.generate_private_key(ec.SECP256R1())
+    def _issue(
+        self,
+        names: Sequence[x509.GeneralName],
+        *,
+        age: datetime.timedelta | None = None,
+        curve: type[ec.EllipticCurve] = ec.SECP256R1,
+    ) -> Issued:
+        key = ec.generate_private_key(curve())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issued by tests")])
         unsigned = self._begun(subject, key.public_key(), age=age or datetime.timedelta())
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
