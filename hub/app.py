@@ -115,6 +115,8 @@ async def running_hub(
             HubParts(store, executor, settings=settings, access=access),
             access=access,
             certificates=certificates,
+        parts = HubParts(store, executor, settings=settings, access=access)
+        stack.callback(parts.backup_executor.shutdown)
         )
         async with hub.running(settings, hastened=hastened or asyncio.Event()) as running:
             yield running

@@ -36,7 +36,9 @@ from hub.service.watch import Watches
 from hub.service.writer import AsyncWriter, Writer
 from hub.store.contract import Changes
 from hub.store.store import SqlStore
+from hub.store.backup_contract import BackupMaker
 from synchub.contract import NANOS_PER_SECOND
+from hub.store.sqlite.backup import SqliteBackups
 
 REFERENCE_CHARACTERS: Final = 12
 """Length of what names a fault in the log and to the client."""
@@ -83,6 +85,14 @@ class HubParts:
         self.readers = Readers(store, executor)
         self.presence = Presence(
             self.async_writer,
+        self.backup_maker: BackupMaker | None = None
+        if settings.backup_folder is not None:
+            self.backup_maker = SqliteBackups(settings.database, settings.backup_folder, limits=limits)
+        self.backup_executor = ThreadPoolExecutor(1, thread_name_prefix="backup")
+        self.loops = Loops(late_seconds_max=limits.loop_late_seconds_max, monotonic_seconds=time.monotonic)
+        self.measurements = Measurements(
+            self.readers, database=settings.database, backup_folder=settings.backup_folder
+        )
             self.readers,
             alert_book=self.alert_book,
             limits=limits,

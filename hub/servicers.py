@@ -16,6 +16,7 @@ from hub.rpc.heartbeat_handler import HeartbeatHandler
 from hub.rpc.hub_service import HubFacts, HubService
 from hub.rpc.journal_service import JournalService
 from hub.rpc.lease_service import LeaseService
+from hub.rpc.operation_handlers import OperationHandlers
 from hub.rpc.presence_service import PresenceService
 from hub.rpc.push_handler import PushHandler
 from hub.rpc.read_handlers import ReadHandlers
@@ -23,11 +24,13 @@ from hub.rpc.renew_handler import RenewHandler
 from hub.rpc.sync_service import SyncService
 from hub.rpc.token_handlers import TokenHandlers
 from hub.rpc.watch_handlers import WatchHandlers
+from hub.service.backup import Backups
 from hub.service.ingest import Ingest
 from hub.service.projects import Projects
 from hub.service.reads import Reads
 from hub.service.reconcile import Reconcile
 from hub.service.tokens import Tokens
+from hub.service.verify import Verifications
 from synchub.v1.hub_service_pb2_grpc import add_HubServiceServicer_to_server
 from synchub.v1.journal_service_pb2_grpc import add_JournalServiceServicer_to_server
 from synchub.v1.lease_service_pb2_grpc import add_LeaseServiceServicer_to_server
@@ -90,22 +93,11 @@ def add_services(parts: HubParts, server: grpc.aio.Server) -> tuple[str, ...]:
         open_streams=streams,
         limits=limits,
     )
-    facts = HubFacts(version("synchub"), parts.store.hub_generation, parts.store.engine)
-    tokens = Tokens(
-        parts.async_writer,
-        parts.readers,
-        limits=limits,
-        credential_nanos=parts.credential_nanos,
-        random_bytes=secrets.token_bytes,
-    )
-    hub_service = HubService(
-        facts, tokens=TokenHandlers(tokens, limits=limits), limits=limits, now_nanos=parts.clock.now
-    )
     add_SyncServiceServicer_to_server(sync_service, server)
     add_PresenceServiceServicer_to_server(presence_service, server)
     add_LeaseServiceServicer_to_server(_lease_service(parts), server)
     add_JournalServiceServicer_to_server(journal_service, server)
-    add_HubServiceServicer_to_server(hub_service, server)
+    add_HubServiceServicer_to_server(_hub_service(parts), server)
     return SERVICE_NAMES
 
 
@@ -121,4 +113,30 @@ def _lease_service(parts: HubParts) -> LeaseService:
         open_streams=streams,
         limits=limits,
         new_nonce=lambda: secrets.token_urlsafe(NONCE_BYTES),
+    )
+
+
+def _hub_service(parts: HubParts) -> HubService:
+    """Make the service of the hub itself."""
+    limits = parts.limits
+    facts = HubFacts(version("synchub"), parts.store.hub_generation, parts.store.engine)
+    tokens = Tokens(
+        parts.async_writer,
+        parts.readers,
+        limits=limits,
+        credential_nanos=parts.credential_nanos,
+        random_bytes=secrets.token_bytes,
+    )
+    operations = OperationHandlers(
+        backups=Backups(parts.backup_maker, parts.backup_executor, now_nanos=parts.clock.now),
+        verifications=Verifications(parts.readers, limits=limits),
+        open_streams=parts.streams,
+        limits=limits,
+    )
+    return HubService(
+        facts,
+        tokens=TokenHandlers(tokens, limits=limits),
+        operations=operations,
+        limits=limits,
+        now_nanos=parts.clock.now,
     )

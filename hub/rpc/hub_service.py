@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from hub.core.limits import Limits
 from hub.core.values import HubGeneration
 from hub.rpc.codec_time import duration_to_proto, timestamp_to_proto
+from hub.rpc.operation_handlers import OperationHandlers
 from hub.rpc.token_handlers import TokenHandlers
 from synchub.v1 import hub_service_pb2 as messages
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest, GetHubInfoResponse, HubLimits
@@ -35,11 +36,18 @@ class HubService(HubServiceServicer):
     """Serves the calls of the service."""
 
     def __init__(
-        self, facts: HubFacts, *, tokens: TokenHandlers, limits: Limits, now_nanos: Callable[[], int]
+        self,
+        facts: HubFacts,
+        *,
+        tokens: TokenHandlers,
+        operations: OperationHandlers,
+        limits: Limits,
+        now_nanos: Callable[[], int],
     ) -> None:
         """Keep the facts and the handlers; ``now_nanos`` gives hub time."""
         self._facts = facts
         self._tokens = tokens
+        self._operations = operations
         self._limits = limits_to_proto(limits)
         self._now_nanos = now_nanos
 
@@ -82,17 +90,25 @@ class HubService(HubServiceServicer):
         """Take a token back."""
         return await self._tokens.revoke_token(request, context)
 
-    async def BackupHub(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
-        """Not there yet."""
-        await _not_there(context)
+    async def BackupHub(  # type: ignore[override]  # noqa: N802  # it writes its answers by hand
+        self,
+        request: messages.BackupHubRequest,
+        context: Context[messages.BackupHubRequest, messages.BackupHubResponse],
+    ) -> None:
+        """Take a backup."""
+        await self._operations.backup_hub(request, context)
 
     async def PruneEvents(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
         """Not there yet."""
         await _not_there(context)
 
-    async def VerifyEvents(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
-        """Not there yet."""
-        await _not_there(context)
+    async def VerifyEvents(  # type: ignore[override]  # noqa: N802  # it writes its answers by hand
+        self,
+        request: messages.VerifyEventsRequest,
+        context: Context[messages.VerifyEventsRequest, messages.VerifyEventsResponse],
+    ) -> None:
+        """Verify events."""
+        await self._operations.verify_events(request, context)
 
 
 AnyContext = grpc.aio.ServicerContext[Message, Message]
