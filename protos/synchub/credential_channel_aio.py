@@ -44,8 +44,15 @@ class CredentialChannelAio(grpc.aio.Channel):
         return self._connections.newest.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Wait until the connection that is the newest one now has another state."""
-        await self._connections.newest.wait_for_state_change(last_observed_state)
+        """Wait until the connection that is the newest one now has another state.
+
+        It stays open meanwhile, so that whoever watches it does not lose it by a replaced certificate.
+        """
+        watched = self._connections.hold()
+        try:
+            await watched.channel.wait_for_state_change(last_observed_state)
+        finally:
+            self._connections.give_back(watched)
 
     async def channel_ready(self) -> None:
         """Wait until the connection that is the newest one now is up."""

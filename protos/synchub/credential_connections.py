@@ -69,6 +69,12 @@ class Connections(Generic[ChannelT]):
             self._close(each.channel)
         return connection, contents.token
 
+    def hold(self) -> Connection[ChannelT]:
+        """Return the newest connection to be watched: it stays open until it is given back."""
+        with self._lock:
+            self._newest.call_count += 1
+            return self._newest
+
     def give_back(self, connection: Connection[ChannelT]) -> None:
         """A call is over."""
         with self._lock:

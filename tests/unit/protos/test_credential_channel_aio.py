@@ -219,6 +219,27 @@ async def test_the_state_is_that_of_the_newest_connection(
             await waiting
 
 
+async def test_a_connection_that_is_watched_outlives_its_certificate_until_it_is_lost(
+    files: ClientFiles, authority: trustme.CA, source: CredentialSource, clock: Clock
+) -> None:
+    shown = server_credentials(authority, "127.0.0.1", clients=authority)
+    with serving(shown) as server:
+        channel = await dial_aio(parse_addresses(f"127.0.0.1:{server.port}"), credentials=source)
+        await ask(channel)
+        ready = grpc.ChannelConnectivity.READY
+        watching = asyncio.create_task(channel.wait_for_state_change(ready))
+        await asyncio.sleep(0)
+        files.put_certificate(authority, "new")
+        clock.seconds += LOOK_SECONDS
+        assert await ask(channel) == b"Bearer old new"
+        assert open_connections(channel) == 2
+        assert not watching.done()
+    async with asyncio.timeout(CALL_SECONDS):
+        await watching
+    await eventually(lambda: open_connections(channel) == 1)
+    await channel.close()
+
+
 async def test_a_channel_that_is_closed_ends_all_its_calls_and_takes_none(
     tls_server: ShowingServer,
     files: ClientFiles,

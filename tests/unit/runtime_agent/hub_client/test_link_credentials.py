@@ -14,6 +14,7 @@ from runtime_agent.hub_client.codec import PushSender
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.link import PUSH_BOUNDS, Link
 from runtime_agent.hub_client.presence import Machine, Presence, PresenceListeners
+from runtime_agent.hub_client.push_session import LAST_WORDS_SECONDS
 from synchub.channel import HubAddress, Refusal
 from synchub.credentials import Credentials, CredentialsError, CredentialSource
 from tests.unit.protos.showing_server import ClientFiles, server_credentials
@@ -230,3 +231,52 @@ async def test_a_refusal_for_a_person_to_settle_is_tried_again_after_a_minute_at
     assert waits[0] < 1.0
     assert 50.0 < waits[-1] <= limits.CREDENTIAL_WAIT_SECONDS_MAX == 60.0
     assert link._wait_seconds_after(refused, sender) <= 60.0
+
+
+def over_mutual_tls(files: ClientFiles, authority: trustme.CA) -> Credentials:
+    files.put_ca(authority)
+    files.put_certificate(authority, "old")
+    return Credentials(ca_file=files.ca, certificate_file=files.certificate, key_file=files.key)
+
+
+async def test_certificates_are_replaced_while_an_open_push_stream_goes_on(
+    runtime: Runtime, hub: WireHub, files: ClientFiles
+) -> None:
+    authority = trustme.CA()
+    runtime.credentials = source = CredentialSource(over_mutual_tls(files, authority))
+    shown = server_credentials(authority, "127.0.0.1", clients=authority)
+    async with hub.serving(credentials=shown) as port, runtime.linked(port):
+        await runtime.append(RUN, [b"1"])
+        await runtime.until_synced(RUN, 1)
+        files.put_certificate(authority, "new")
+        source.refreshed()
+        await runtime.append(RUN, [b"2"])
+        await runtime.append(OTHER, [b"a"])
+        await runtime.until_synced(RUN, 2)
+        await runtime.until_synced(OTHER, 1)
+    assert hub.payloads(RUN) == [b"1", b"2"]
+    assert hub.counts["push_streams"] == 1
+
+
+async def test_certificates_are_replaced_while_nothing_is_pushed(
+    runtime: Runtime, hub: WireHub, files: ClientFiles
+) -> None:
+    authority = trustme.CA()
+    runtime.credentials = source = CredentialSource(over_mutual_tls(files, authority))
+    shown = server_credentials(authority, "127.0.0.1", clients=authority)
+    async with hub.serving(credentials=shown) as port, runtime.linked(port) as link:
+        await eventually(lambda: link.status().state is HubLinkState.CONNECTED)
+        reconciles = hub.counts["reconciles"]
+        files.put_certificate(authority, "new")
+        source.refreshed()
+        await runtime.append(RUN, [b"1"])
+        await runtime.until_synced(RUN, 1)
+        await runtime.append(RUN, [b"2"])
+        await runtime.until_synced(RUN, 2)
+        assert hub.payloads(RUN) == [b"1", b"2"]
+        # Longer than a session waits for its last words before it gives a connection up.
+        assert link._session is not None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS + 0.5):
+                await asyncio.shield(link._session._failed)
+    assert (hub.counts["push_streams"], hub.counts["reconciles"]) == (1, reconciles)
