@@ -22,12 +22,16 @@ from hub.access import Access, decide_access, refuse_anybody, say_access
 from hub.certificate_files import CertificateFiles
 from hub.config import Endpoint, HubSettings, default_database
 from hub.core.errors import Refusal, StartRefused, StorageUnavailable
-from hub.http.app import Probes, make_http_app
+from hub.gauges import watch_health
+from hub.http.app import make_http_app
 from hub.http.metrics_guard import MetricsGuard
 from hub.http.server import HttpServer
 from hub.parts import HubParts
+from hub.private_socket import private_socket
 from hub.rpc.interceptors import RefusalInterceptor
 from hub.rpc.server import HubServer, is_loopback
+from hub.self_watch import SelfWatch
+from hub.service.loops import Sleep, measure_loop_delay
 from hub.servicers import add_services
 from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
@@ -111,12 +115,13 @@ async def running_hub(
         access = decide_access(settings, store)
         executor = ThreadPoolExecutor(settings.limits.readers_max, thread_name_prefix="reader")
         stack.callback(executor.shutdown)
-        hub = _Hub(
-            HubParts(store, executor, settings=settings, access=access),
-            access=access,
-            certificates=certificates,
         parts = HubParts(store, executor, settings=settings, access=access)
         stack.callback(parts.backup_executor.shutdown)
+        hub = _Hub(
+            parts,
+            access=access,
+            certificates=certificates,
+            socket=stack.enter_context(private_socket(settings.database)),
         )
         async with hub.running(settings, hastened=hastened or asyncio.Event()) as running:
             yield running
@@ -125,13 +130,17 @@ async def running_hub(
 class _Hub:
     """Gives life to the parts of one hub, and ends it in the right order."""
 
-    def __init__(self, parts: HubParts, *, access: Access, certificates: CertificateFiles | None) -> None:
-        """Keep the parts; nothing runs yet. Without certificates both ports are plain text."""
+    def __init__(
+        self, parts: HubParts, *, access: Access, certificates: CertificateFiles | None, socket: Path
+    ) -> None:
+        """Keep the parts; nothing runs yet. Without certificates both ports are plain text; ``socket`` is
+        where the hub calls itself.
+        """
         self._parts = parts
+        self._socket = socket
         self._access = access
         self._certificates = certificates
         self._is_stopping = False
-        self._dead_part: str | None = None
 
     @asynccontextmanager
     async def running(self, settings: HubSettings, *, hastened: asyncio.Event) -> AsyncIterator[RunningHub]:
@@ -147,56 +156,44 @@ class _Hub:
             is_channelz_enabled=settings.is_channelz_enabled,
         )
         port = server.bind(settings.listen.host, settings.listen.port, certificates=self._certificates)
+        server.bind_private(self._socket)
         address = str(Endpoint(settings.listen.host, port))
+        self_watch = SelfWatch(
+            parts, parts.measurements, socket=self._socket, is_stopping=lambda: self._is_stopping
+        )
         try:
-            http, http_address = self._http_server(settings.http)
+            http, http_address = self._http_server(settings.http, self_watch)
         except StartRefused:
+            await self_watch.close()
             await server.stop(0.0)
             raise
         self._parts.writer_thread.start()
         await parts.tokens.load(parts.readers)
         await parts.leases.aborts.load(parts.readers)
-        background = [
-            asyncio.create_task(self._parts.leases.upkeep.run(asyncio.sleep), name="leases"),
-            asyncio.create_task(self._parts.presence.run(asyncio.sleep), name="presence"),
-            asyncio.create_task(self._flush_alerts(), name="alerts"),
-            asyncio.create_task(parts.streams.watch_writes(asyncio.sleep), name="writes"),
-            asyncio.create_task(parts.streams.watch_credentials(asyncio.sleep), name="credentials"),
-        ]
-        if self._certificates is not None:
-            interval = parts.limits.certificate_check_seconds
-            watch = self._certificates.watch(asyncio.sleep, interval_seconds=interval)
-            background.append(asyncio.create_task(watch, name="certificates"))
-        for task in background:
-            task.add_done_callback(self._note_end)
+        self._start_loops(server, self_watch)
         serving_http = asyncio.create_task(http.serve(), name="http") if http is not None else None
         await server.start()
         try:
             yield RunningHub(address, http_address, self._access)
         finally:
             await self._end_calls(server, hastened)
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await parts.loops.stop()
+            await self_watch.close()
             await self._settle()
             if http is not None and serving_http is not None:
                 http.stop()
                 await asyncio.gather(serving_http, return_exceptions=True)
 
-    def _http_server(self, endpoint: Endpoint | None) -> tuple[HttpServer | None, str | None]:
+    def _http_server(
+        self, endpoint: Endpoint | None, self_watch: SelfWatch
+    ) -> tuple[HttpServer | None, str | None]:
         """Return the HTTP server, bound, and its address; None where there shall be none."""
         if endpoint is None:
             return None, None
-        probes = Probes(
-            run_through_writer=self._parts.async_writer.settle,
-            is_stopping=lambda: self._is_stopping,
-            dead_part=lambda: self._dead_part,
-            hub_time_ahead_seconds=self._parts.time_ahead_seconds,
-        )
         is_guarded = self._access.are_credentials_required and not is_loopback(endpoint.host)
         guard = MetricsGuard(self._parts.tokens.authenticate) if is_guarded else None
         server = HttpServer(
-            make_http_app(probes, self._parts.metrics, guard=guard),
+            make_http_app(self_watch.health, self._parts.metrics, guard=guard),
             host=endpoint.host,
             port=endpoint.port,
             certificates=self._certificates,
@@ -205,16 +202,31 @@ class _Hub:
 
     # --- in the background ---
 
-    def _note_end(self, task: asyncio.Task[None]) -> None:
-        """Say so where something that runs for ever has ended by a fault; health fails from then on."""
-        if not task.cancelled() and task.exception() is not None:
-            self._dead_part = task.get_name()
-            log.error("background_task_died", task=task.get_name(), exc_info=task.exception())
+    def _start_loops(self, server: HubServer, self_watch: SelfWatch) -> None:
+        """Begin all that runs for as long as the hub does."""
+        parts, certificates = self._parts, self._certificates
+        loops = parts.loops
+        loops.start("leases", parts.leases.upkeep.run)
+        loops.start("presence", parts.presence.run)
+        loops.start("alerts", self._flush_alerts)
+        loops.start("writes", parts.streams.watch_writes)
+        loops.start("credentials", parts.streams.watch_credentials)
+        if certificates is not None:
+            interval = parts.limits.certificate_check_seconds
+            loops.start("certificates", lambda sleep: certificates.watch(sleep, interval_seconds=interval))
+        loops.start(
+            "loop_delay",
+            lambda sleep: measure_loop_delay(
+                sleep, monotonic_seconds=time.monotonic, told=parts.metrics.loop_delayed
+            ),
+        )
+        loops.start("health", lambda sleep: self_watch.run(sleep, say_well=server.say_well))
+        watch_health(parts.metrics, self_watch.health)
 
-    async def _flush_alerts(self) -> None:
+    async def _flush_alerts(self, sleep: Sleep) -> None:
         """Write what recurs, once an interval; what cannot be written now is counted on."""
         while True:
-            await asyncio.sleep(self._parts.limits.alert_flush_seconds)
+            await sleep(self._parts.limits.alert_flush_seconds)
             try:
                 await self._parts.alert_book.flush(self._parts.async_writer)
             except Refusal as refusal:

@@ -3,6 +3,7 @@
 import importlib
 import ipaddress
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, cast
 
 import grpc
@@ -72,11 +73,20 @@ class HubServer:
             hint = "Another program, maybe another hub, has the port: give another one with --listen."
             raise StartRefused(sentence, hint) from error
 
+    def bind_private(self, socket: Path) -> None:
+        """Listen on a socket of the hub's own, for its calls to itself."""
+        self._server.add_insecure_port(f"unix:{socket}")
+
     async def start(self) -> None:
         """Take calls; health says SERVING."""
-        for service_name in self._service_names:
-            await self._health.set(service_name, health_pb2.HealthCheckResponse.SERVING)
+        await self.say_well(True)
         await self._server.start()
+
+    async def say_well(self, is_well: bool) -> None:
+        """Tell whoever asks or watches the health of the hub and of each service; after a stop, nothing."""
+        response = health_pb2.HealthCheckResponse
+        for service_name in (health.OVERALL_HEALTH, *self._service_names):
+            await self._health.set(service_name, response.SERVING if is_well else response.NOT_SERVING)
 
     async def say_not_serving(self) -> None:
         """Tell whoever asks or watches the health that the hub will stop."""

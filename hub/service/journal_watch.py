@@ -37,6 +37,7 @@ class _Head:
     position: int = 0
     read_seconds: float = 0.0
     wakes: set[asyncio.Event] = field(default_factory=set)
+    watching: "dict[asyncio.Event, JournalWatch]" = field(default_factory=dict)
 
     def rise(self, position: int) -> None:
         """Note the head of a commit or of a read, and wake those who wait."""
@@ -76,6 +77,10 @@ class JournalWatch:
         self._has_reached_head = start.after_position == start.head_position
         self._progress_due_seconds = 0.0
         """When an answer without events is due; at once when the head is reached for the first time."""
+
+    def lag_positions(self) -> int:
+        """Return how far it is behind the newest commit that is known."""
+        return max(0, self._head.position - self._considered_position)
 
     async def next_answer(self) -> JournalAnswer:
         """Return the next events or the next progress, waiting for them.
@@ -140,6 +145,14 @@ class JournalWatches:
         """How many watch now."""
         return sum(len(head.wakes) for head in self._heads.values())
 
+    def lags(self) -> dict[HubProject, int]:
+        """Return how far the slowest watcher of each hub project is behind its newest commit."""
+        return {
+            hub_project: max(watch.lag_positions() for watch in head.watching.values())
+            for hub_project, head in self._heads.items()
+            if head.watching
+        }
+
     def announce(self, changes: Changes) -> None:
         """Wake who watches a journal that got events."""
         for hub_project, head_position in changes.journal_head_positions.items():
@@ -162,7 +175,7 @@ class JournalWatches:
             )
             head.read_seconds = self._monotonic_seconds()
             head.rise(start.head_position)
-            yield JournalWatch(
+            watch = head.watching[wake] = JournalWatch(
                 head,
                 wake,
                 self._readers,
@@ -172,7 +185,9 @@ class JournalWatches:
                 limits=self._limits,
                 monotonic_seconds=self._monotonic_seconds,
             )
+            yield watch
         finally:
+            head.watching.pop(wake, None)
             head.wakes.discard(wake)
             if not head.wakes:
                 self._heads.pop(hub_project, None)

@@ -99,6 +99,10 @@ class LeaseQueues:
         """Return who waits, first come first."""
         return self._queues.get(key, ())
 
+    def waiter_count(self) -> int:
+        """Return how many calls wait for all resources."""
+        return sum(map(len, self._queues.values()))
+
     def announce(self, changes: Changes) -> None:
         """Wake who comes first at each resource that is free now, and whom a lease was transferred to."""
         for key, resource in changes.resources.items():

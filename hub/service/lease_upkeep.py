@@ -73,7 +73,7 @@ class LeaseUpkeep:
                 log.warning("lease_upkeep_interrupted", reason=refusal.reason)
                 await sleep(RETRY_SECONDS)
                 continue
-            await self._until_due()
+            await self._until_due(sleep)
 
     async def note_expiries(self) -> int:
         """Note what has expired, and plan for what expires next; return how many resources it was.
@@ -117,7 +117,7 @@ class LeaseUpkeep:
             self._due_nanos = expire_nanos
             self._wake.set()
 
-    async def _until_due(self) -> None:
+    async def _until_due(self, sleep: Callable[[float], Awaitable[None]]) -> None:
         """Wait until something may be due; a commit whose outcome was unknown may have planned nothing."""
         again_nanos = self._now_nanos() + round(LOOK_AGAIN_SECONDS * NANOS_PER_SECOND)
         while True:
@@ -125,6 +125,8 @@ class LeaseUpkeep:
             due_nanos = again_nanos if self._due_nanos is None else min(self._due_nanos, again_nanos)
             if now_nanos >= due_nanos:
                 return
+            # Says that the loop lives, to whoever gave it what to sleep by.
+            await sleep(0)
             seconds = min((due_nanos - now_nanos) / NANOS_PER_SECOND, SLEEP_SECONDS_MAX)
             self._wake.clear()
             try:

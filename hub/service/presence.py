@@ -7,7 +7,15 @@ most, so heartbeats never wait behind ingest. Whether a runtime is alive is comp
 One event loop uses this module.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +28,7 @@ from hub.core.presence import Heartbeat, PresenceBounds, PresenceState, decide_p
 from hub.core.values import Caller, HubProject, InstanceId, Runtime, RuntimeId
 from hub.service.alert_book import AlertBook
 from hub.service.ingest import check_instance
-from hub.service.presence_table import Ear, Entry, PresenceTable
+from hub.service.presence_table import Ear, Entry, PresenceCounts, PresenceTable
 from hub.service.readers import Readers
 from hub.service.writer import AsyncWriter
 from hub.store.contract import WriteTransaction
@@ -82,7 +90,13 @@ class Presence:
             hub_start_nanos=now_nanos(),
         )
         self._table = PresenceTable()
+        self._counts: Mapping[HubProject, PresenceCounts] = {}
         self._unsaved: dict[tuple[HubProject, RuntimeId], None] = {}
+
+    @property
+    def bounds(self) -> PresenceBounds:
+        """When silence means loss, in this life of the hub."""
+        return self._bounds
 
     # --- heartbeats ---
 
@@ -157,6 +171,8 @@ class Presence:
                 transaction.begin_instance(
                     hub_project, runtime_id, instance_id=instance_id, now_nanos=now_nanos
                 )
+            else:
+                transaction.retention.recall_runtime(hub_project, runtime_id)
 
         for _ in range(ADMISSIONS_MAX):
             await self._writer.call(command)
@@ -249,13 +265,9 @@ class Presence:
         finally:
             heard.remove_watcher(wake)
 
-    def counts(self) -> dict[PresenceState, int]:
-        """Return how many of the runtimes heard lately are in each state."""
-        counts = dict.fromkeys(PresenceState, 0)
-        for _, heard in self._table.hub_projects():
-            for entry in heard.entries():
-                counts[entry.state] += 1
-        return counts
+    def counts(self) -> Mapping[HubProject, PresenceCounts]:
+        """Return what is heard of the runtimes of each hub project, as of the last flush."""
+        return self._counts
 
     async def _snapshot(self, hub_project: HubProject) -> AsyncIterator[RuntimeNews]:
         after: RuntimeId | None = None
@@ -296,7 +308,9 @@ class Presence:
     def announce_losses(self) -> None:
         """Tell watchers of runtimes that fell silent, and forget those that the store knows as well."""
         now_nanos = self._now_nanos()
+        all_counts: dict[HubProject, PresenceCounts] = {}
         for hub_project, heard in self._table.hub_projects():
+            counts = PresenceCounts()
             changed: list[Entry] = []
             settled: list[Entry] = []
             for entry in heard.entries():
@@ -310,10 +324,15 @@ class Presence:
                     hub_project, entry, now_nanos=now_nanos
                 ):
                     settled.append(entry)
+                    continue
+                counts.add(entry)
+            if counts.by_state:
+                all_counts[hub_project] = counts
             for entry in changed:
                 heard.announce(entry)
             for entry in settled:
                 heard.forget(entry)
+        self._counts = all_counts
         self._table.forget_idle()
 
     def _is_stored(self, hub_project: HubProject, entry: Entry, *, now_nanos: int) -> bool:

@@ -5,9 +5,9 @@ and what changed since is the end of the order, each runtime once in its newest 
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.core.presence import Heartbeat, PresenceState
@@ -35,6 +35,20 @@ class Entry:
     ear: Ear | None = None
     break_nanos: int | None = None
     change_number: int = 0
+
+
+@dataclass(slots=True)
+class PresenceCounts:
+    """Runtimes of a hub project by state, and how much those that are ONLINE did not push yet."""
+
+    by_state: Counter[PresenceState] = field(default_factory=Counter)
+    unsynced_events: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """Count a runtime in."""
+        self.by_state[entry.state] += 1
+        if entry.state is PresenceState.ONLINE and entry.heartbeat is not None:
+            self.unsynced_events += entry.heartbeat.unsynced_event_count
 
 
 class HeardRuntimes:

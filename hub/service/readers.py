@@ -23,6 +23,11 @@ class Readers:
         self._executor = executor
         self._waiting_count = 0
 
+    @property
+    def waiting_count(self) -> int:
+        """How many reads wait for a thread or run."""
+        return self._waiting_count
+
     async def call(self, function: Callable[[ReadTransaction], Result]) -> Result:
         """Run a function over one state of the store and return what it returns.
 

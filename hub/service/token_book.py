@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hub.core.credential import Token, check_token, parse_bearer_token, token_fault
 from hub.core.errors import Refusal
-from hub.core.identity_errors import CredentialInvalid
+from hub.core.identity_errors import CredentialInvalid, CredentialRevoked
 from hub.core.values import Caller, TokenId
 from hub.service.readers import Readers
 from hub.store.contract import Changes, WriteTransaction
@@ -54,6 +54,17 @@ class TokenBook:
         """
         token_id, secret_hash = parse_bearer_token(bearer_token)
         return check_token(self._tokens.get(token_id), secret_hash, now_nanos=self._credential_nanos())
+
+    def counts(self) -> dict[str, int]:
+        """Return how many tokens are live, expired and revoked."""
+        now_nanos, counts = self._credential_nanos(), {"live": 0, "expired": 0, "revoked": 0}
+        for token in self._tokens.values():
+            fault = token_fault(token, now_nanos)
+            if fault is None:
+                counts["live"] += 1
+            else:
+                counts["revoked" if isinstance(fault, CredentialRevoked) else "expired"] += 1
+        return counts
 
     def fault(self, token_id: TokenId) -> Refusal | None:
         """Return why a token that counted once does not any more, None where it does."""

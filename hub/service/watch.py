@@ -69,9 +69,15 @@ class EventWatch:
         self._monotonic_seconds = monotonic_seconds
         self._progress_seconds = limits.watch_progress_seconds_max * PROGRESS_SHARE
         self._considered_position = start.after_position
+        self._head_position = start.head_position
         self._has_reached_head = start.after_position == start.head_position
         self._progress_due_seconds = 0.0
         """When an answer without events is due; at once when the head is reached for the first time."""
+
+    def lag_positions(self) -> int:
+        """Return how far it is behind the newest commit that is known."""
+        head_position = max(self._head_position, self._feed.announced_position)
+        return max(0, head_position - self._considered_position)
 
     async def next_answer(self) -> WatchAnswer:
         """Return the next events or the next progress, waiting for them.
@@ -91,6 +97,7 @@ class EventWatch:
                 continue
             page = self._page_of_tail() or await self._page_of_store()
             self._considered_position = page.considered_position
+            self._head_position = page.head_position
             if page.considered_position >= page.head_position:
                 self._has_reached_head = True
             if page.events:
@@ -141,6 +148,7 @@ class Watches:
         self._limits = limits
         self._monotonic_seconds = monotonic_seconds
         self._feeds: dict[HubProject, Feed] = {}
+        self._watching: dict[HubProject, set[EventWatch]] = {}
 
     def announce(self, changes: Changes) -> None:
         """Tell the feeds of a commit."""
@@ -156,9 +164,10 @@ class Watches:
         Raises: InvalidRequest, GenerationChanged or PositionAhead where the watch cannot begin there.
         """
         feed = self._joined(caller.hub_project)
+        watch: EventWatch | None = None
         try:
             start = await self._readers.call(lambda transaction: _start(transaction, caller, query=query))
-            yield EventWatch(
+            watch = EventWatch(
                 feed,
                 self._readers,
                 hub_project=caller.hub_project,
@@ -167,8 +176,20 @@ class Watches:
                 limits=self._limits,
                 monotonic_seconds=self._monotonic_seconds,
             )
+            self._watching.setdefault(caller.hub_project, set()).add(watch)
+            yield watch
         finally:
+            if watch is not None:
+                self._watching[caller.hub_project].discard(watch)
             self._leave(caller.hub_project, feed)
+
+    def lags(self) -> dict[HubProject, int]:
+        """Return how far the slowest watcher of each hub project is behind its newest commit."""
+        return {
+            hub_project: max(watch.lag_positions() for watch in watching)
+            for hub_project, watching in self._watching.items()
+            if watching
+        }
 
     def _joined(self, hub_project: HubProject) -> Feed:
         feed = self._feeds.get(hub_project)
@@ -190,6 +211,7 @@ class Watches:
         if feed.watcher_count == 0:
             feed.close()
             del self._feeds[hub_project]
+            self._watching.pop(hub_project, None)
 
     def _tail_bytes_max(self) -> int:
         """Return the share of each hub project in the memory for tails."""

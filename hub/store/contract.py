@@ -5,7 +5,6 @@ before; nothing of it is visible to a ``ReadTransaction`` before its COMMIT, and
 Every method raises StorageUnavailable where the engine cannot do it now.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -61,8 +60,9 @@ class Changes:
     the head before; all events between the two are of ``runs``.
     ``instances`` the new instances of runtimes, each with the hub time at which it became current;
     ``resources`` those of which something changed, as they are now; ``tenures_begun`` and
-    ``tenures_expired`` how many there were of a hub project, to be counted; ``journal_head_positions`` the new
-    head of every hub project whose journal got events; ``tokens`` those that were made or revoked.
+    ``tenures_expired`` how many there were of a hub project, to be counted;
+    ``journal_head_positions`` the new head of every hub project whose journal got events; ``tokens``
+    those that were made or revoked.
     """
 
     head_positions: dict[HubProject, int] = field(default_factory=dict)
@@ -71,8 +71,8 @@ class Changes:
     alerts: set[HubProject] = field(default_factory=set)
     instances: dict[tuple[HubProject, RuntimeId], tuple[InstanceId, int]] = field(default_factory=dict)
     resources: dict[tuple[HubProject, ResourceName], Resource] = field(default_factory=dict)
-    tenures_begun: Counter[HubProject] = field(default_factory=Counter)
-    tenures_expired: Counter[HubProject] = field(default_factory=Counter)
+    tenures_begun: dict[HubProject, int] = field(default_factory=dict)
+    tenures_expired: dict[HubProject, int] = field(default_factory=dict)
     journal_head_positions: dict[HubProject, int] = field(default_factory=dict)
     tokens: dict[TokenId, Token] = field(default_factory=dict)
 

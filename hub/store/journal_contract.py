@@ -121,3 +121,7 @@ class JournalReads(Protocol):
         bounds: PageBounds,
     ) -> OutboxMessages:
         """Return messages after a place, by availability and creation, as they stand at a moment."""
+
+    def undelivered_counts(self, counted_max: int) -> dict[str, int]:
+        """Return how many messages of all hub projects are not delivered, by their phase (WAITING, BEHIND
+        another of their ordering key, DEAD), each counted so far at most."""

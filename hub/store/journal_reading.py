@@ -207,6 +207,14 @@ class SqlJournalReads:
         next_place = place_from_row(kept[-1]) if is_cut else None
         return OutboxMessages([outbox_message_from_row(row) for row in kept], next_place)
 
+    def undelivered_counts(self, counted_max: int) -> dict[str, int]:
+        """Return how many messages are not delivered, by phase."""
+        counts: dict[str, int] = {}
+        for phase in _PHASES[None]:
+            ((count,),) = self._session.fetch("count_outbox_messages", (phase, counted_max))
+            counts[phase] = cast("int", count)
+        return counts
+
     # --- within ---
 
     def _head_position(self, hub_project_key: int | None) -> int:

@@ -79,3 +79,8 @@ class SqlLeaseReads:
         sql = "\n".join(self._session.fragment(name) for name in ("tenure_columns", *names))
         tenant = {"hub_project_key": self._find_tenant(hub_project)}
         return list(self._session.fetch_composed(sql, {**tenant, **parameters}))
+
+    def open_count(self, counted_max: int) -> int:
+        """Return how many tenures go on, as far as was noted."""
+        ((count,),) = self._session.fetch("count_open_tenures", (counted_max,))
+        return cast("int", count)

@@ -80,10 +80,10 @@ class SqlLeaseWrites:
         changes = self._changes()
         changes.resources[hub_project, after.name] = after
         if after.fencing_token > before.fencing_token:
-            changes.tenures_begun[hub_project] += 1
+            changes.tenures_begun[hub_project] = changes.tenures_begun.get(hub_project, 0) + 1
         for old, new in ((before.lease, after.lease), (before.maintenance, after.maintenance)):
             if old is not None and _has_expired(old, new):
-                changes.tenures_expired[hub_project] += 1
+                changes.tenures_expired[hub_project] = changes.tenures_expired.get(hub_project, 0) + 1
 
     def overdue_resources(self, now_nanos: int, *, entries_max: int) -> list[tuple[HubProject, ResourceName]]:
         """Return resources whose expiry is to be noted."""

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from hub.core.values import HubProject
 from hub.store.contract import Changes
 
 
@@ -46,7 +47,10 @@ class StagedChanges:
         kept.runs |= command.runs
         kept.alerts |= command.alerts
         kept.instances.update(command.instances)
-        kept.resources.update(command.resources)
+        if command.resources:
+            kept.resources.update(command.resources)
+            _add_counts(kept.tenures_begun, command.tenures_begun)
+            _add_counts(kept.tenures_expired, command.tenures_expired)
         kept.journal_head_positions.update(command.journal_head_positions)
         kept.tokens.update(command.tokens)
         self.of_command = Changes()
@@ -71,3 +75,8 @@ class StagedChanges:
         """Return what the committed transaction changed, and begin anew."""
         taken, self._kept = self._kept, Changes()
         return taken
+
+
+def _add_counts(counts: dict[HubProject, int], more: dict[HubProject, int]) -> None:
+    for hub_project, count in more.items():
+        counts[hub_project] = counts.get(hub_project, 0) + count

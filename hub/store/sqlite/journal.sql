@@ -249,3 +249,8 @@ SELECT projection.projection_id, stream.stream_id, projection.value, projection.
        projection.commit_nanos
 FROM projection CROSS JOIN stream ON stream.stream_key = projection.stream_key
 WHERE projection.hub_project_key = :hub_project_key AND projection.projection_id = :projection_id;
+
+-- name: count_outbox_messages
+-- How many outbox messages of all tenants are in a phase, counted up to a number.
+SELECT count(*)
+FROM (SELECT 1 FROM hub_project JOIN outbox USING (hub_project_key) WHERE phase = :phase LIMIT :counted_max);

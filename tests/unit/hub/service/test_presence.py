@@ -332,7 +332,7 @@ async def test_a_runtime_that_fell_silent_is_forgotten_but_not_by_watchers_and_r
         over.pass_seconds(TTL_SECONDS)
         over.presence.announce_losses()
         over.presence.announce_losses()
-        assert sum(over.presence.counts().values()) == 0
+        assert over.presence.counts() == {}
         assert await over.state("a") is PresenceState.LOST
         # It was told nothing so far, and finds it all the same.
         assert told(await news_of(over, watch)) == [("a", PresenceState.LOST)]
@@ -345,7 +345,7 @@ async def test_what_is_not_written_yet_is_not_forgotten(over: PresenceOverStore)
     over.pass_seconds(TTL_SECONDS)
     over.presence.announce_losses()
     over.presence.announce_losses()
-    assert over.presence.counts()[PresenceState.LOST] == 1
+    assert over.presence.counts()[CALLER.hub_project].by_state == {PresenceState.LOST: 1}
 
 
 async def test_hub_projects_do_not_see_each_other(over: PresenceOverStore) -> None:
@@ -369,3 +369,19 @@ async def test_an_unwritable_store_does_not_stop_the_background_loop(over: Prese
     with pytest.raises(asyncio.CancelledError):
         await over.presence.run(sleep)
     assert rounds == [LIMITS.presence_flush_seconds] * 3
+
+
+async def test_what_heartbeats_say_is_counted_by_hub_project_and_state(over: PresenceOverStore) -> None:
+    await over.hear(replace(of("a"), unsynced_event_count=3), RecordedEar())
+    await over.hear(replace(of("b"), unsynced_event_count=4), RecordedEar())
+    over.pass_seconds(TTL_SECONDS / 2)
+    await over.hear(replace(of("b"), unsynced_event_count=5), RecordedEar())
+    over.presence.announce_losses()
+    counts = over.presence.counts()[CALLER.hub_project]
+    assert (counts.by_state, counts.unsynced_events) == ({PresenceState.ONLINE: 2}, 8)
+    over.pass_seconds(TTL_SECONDS / 2)
+    over.presence.announce_losses()
+    counts = over.presence.counts()[CALLER.hub_project]
+    # What a lost runtime said last is no news.
+    assert counts.by_state == {PresenceState.ONLINE: 1, PresenceState.LOST: 1}
+    assert counts.unsynced_events == 5
