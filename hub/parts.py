@@ -18,6 +18,7 @@ from hub.config import HubSettings
 from hub.core.clock import HubClock
 from hub.gauges import watch_gauges
 from hub.http.metrics import HubMetrics
+from hub.measurements import Measurements
 from hub.rpc.identity import Admission
 from hub.rpc.interceptors import FaultReporter
 from hub.rpc.open_streams import OpenStreams
@@ -27,6 +28,7 @@ from hub.service.journal import Journal
 from hub.service.journal_reads import JournalReads
 from hub.service.journal_watch import JournalWatches
 from hub.service.lease_use_cases import LeaseUseCases
+from hub.service.loops import Loops
 from hub.service.mismatches import Mismatches
 from hub.service.presence import Presence
 from hub.service.rates import HubRates, ProjectGuesses
@@ -34,11 +36,11 @@ from hub.service.readers import Readers
 from hub.service.token_book import TokenBook
 from hub.service.watch import Watches
 from hub.service.writer import AsyncWriter, Writer
-from hub.store.contract import Changes
-from hub.store.store import SqlStore
 from hub.store.backup_contract import BackupMaker
-from synchub.contract import NANOS_PER_SECOND
+from hub.store.contract import Changes
 from hub.store.sqlite.backup import SqliteBackups
+from hub.store.store import SqlStore
+from synchub.contract import NANOS_PER_SECOND
 
 REFERENCE_CHARACTERS: Final = 12
 """Length of what names a fault in the log and to the client."""
@@ -83,8 +85,6 @@ class HubParts:
         self.writer_thread = Thread(target=self.writer.run, name="writer", daemon=True)
         self.async_writer = AsyncWriter(self.writer, limits=limits)
         self.readers = Readers(store, executor)
-        self.presence = Presence(
-            self.async_writer,
         self.backup_maker: BackupMaker | None = None
         if settings.backup_folder is not None:
             self.backup_maker = SqliteBackups(settings.database, settings.backup_folder, limits=limits)
@@ -93,6 +93,8 @@ class HubParts:
         self.measurements = Measurements(
             self.readers, database=settings.database, backup_folder=settings.backup_folder
         )
+        self.presence = Presence(
+            self.async_writer,
             self.readers,
             alert_book=self.alert_book,
             limits=limits,
@@ -141,6 +143,13 @@ class HubParts:
                 hub_project, runtime_id, instance_id=instance_id, start_nanos=start_nanos
             )
         self.leases.announce(changes)
+        if changes.resources:
+            for hub_project in changes.tenures_begun.keys() | changes.tenures_expired.keys():
+                self.metrics.tenures_changed(
+                    hub_project,
+                    begun=changes.tenures_begun.get(hub_project, 0),
+                    expired=changes.tenures_expired.get(hub_project, 0),
+                )
         self.watches.announce(changes)
         self.journal_watches.announce(changes)
         self.alert_watches.announce(changes)
