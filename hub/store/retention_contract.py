@@ -66,18 +66,14 @@ class RetentionReads(Protocol):
         How many events are looked at is bounded too. It always goes on.
         """
 
-    def ended_resources(
-        self, hub_project: HubProject, *, ended_before_nanos: int, after: str, entries_max: int
-    ) -> OldNames:
-        """Look at resources after one of them, and return those of which everything ended before a moment."""
+    def ended_resources(self, hub_project: HubProject, *, ended_before_nanos: int, after: str) -> OldNames:
+        """Look at some resources after one of them, and return those of which all ended before a moment."""
 
     def old_receipt_count(self, hub_project: HubProject, created_before_nanos: int) -> int:
         """Return how many receipts were made before a moment."""
 
-    def silent_runtimes(
-        self, hub_project: HubProject, *, heard_before_nanos: int, after: str, entries_max: int
-    ) -> OldNames:
-        """Look at runtimes after one of them, and return those that were last heard before a moment."""
+    def silent_runtimes(self, hub_project: HubProject, *, heard_before_nanos: int, after: str) -> OldNames:
+        """Look at some runtimes after one of them, and return those that were last heard before a moment."""
 
 
 class RetentionWrites(Protocol):

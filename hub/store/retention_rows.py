@@ -62,13 +62,9 @@ class SqlRetentionReads:
             bounds=bounds,
         )
 
-    def ended_resources(
-        self, hub_project: HubProject, *, ended_before_nanos: int, after: str, entries_max: int
-    ) -> OldNames:
+    def ended_resources(self, hub_project: HubProject, *, ended_before_nanos: int, after: str) -> OldNames:
         """Find resources."""
-        return self._old_names(
-            hub_project, "resources", before_nanos=ended_before_nanos, after=after, entries_max=entries_max
-        )
+        return self._old_names(hub_project, "resources", before_nanos=ended_before_nanos, after=after)
 
     def old_receipt_count(self, hub_project: HubProject, created_before_nanos: int) -> int:
         """Count receipts."""
@@ -78,22 +74,16 @@ class SqlRetentionReads:
         }
         return self._count("count_old_receipts", named)
 
-    def silent_runtimes(
-        self, hub_project: HubProject, *, heard_before_nanos: int, after: str, entries_max: int
-    ) -> OldNames:
+    def silent_runtimes(self, hub_project: HubProject, *, heard_before_nanos: int, after: str) -> OldNames:
         """Find runtimes."""
-        return self._old_names(
-            hub_project, "runtimes", before_nanos=heard_before_nanos, after=after, entries_max=entries_max
-        )
+        return self._old_names(hub_project, "runtimes", before_nanos=heard_before_nanos, after=after)
 
-    def _old_names(
-        self, hub_project: HubProject, kind: str, *, before_nanos: int, after: str, entries_max: int
-    ) -> OldNames:
+    def _old_names(self, hub_project: HubProject, kind: str, *, before_nanos: int, after: str) -> OldNames:
         """Look at so many names, and return those that are old, however many."""
         named: dict[str, SqlValue] = {
             "hub_project_key": self._find_tenant(hub_project),
             "after_name": after,
-            "entries_max": min(entries_max, CONSIDERED_NAMES_MAX),
+            "entries_max": CONSIDERED_NAMES_MAX,
         }
         rows = cast("list[tuple[str | None]]", list(self._session.fetch(f"end_of_considered_{kind}", named)))
         through_name = rows[0][0]
