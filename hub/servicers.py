@@ -18,6 +18,7 @@ from hub.rpc.journal_service import JournalService
 from hub.rpc.lease_service import LeaseService
 from hub.rpc.operation_handlers import OperationHandlers
 from hub.rpc.presence_service import PresenceService
+from hub.rpc.prune_handler import PruneHandler
 from hub.rpc.push_handler import PushHandler
 from hub.rpc.read_handlers import ReadHandlers
 from hub.rpc.renew_handler import RenewHandler
@@ -27,6 +28,7 @@ from hub.rpc.watch_handlers import WatchHandlers
 from hub.service.backup import Backups
 from hub.service.ingest import Ingest
 from hub.service.projects import Projects
+from hub.service.prune import Prune
 from hub.service.reads import Reads
 from hub.service.reconcile import Reconcile
 from hub.service.tokens import Tokens
@@ -133,10 +135,19 @@ def _hub_service(parts: HubParts) -> HubService:
         open_streams=parts.streams,
         limits=limits,
     )
+    prune = Prune(
+        parts.async_writer,
+        parts.readers,
+        limits=limits,
+        bounds=parts.presence.bounds,
+        now_nanos=parts.clock.now,
+        wall_nanos=time.time_ns,
+    )
     return HubService(
         facts,
         tokens=TokenHandlers(tokens, limits=limits),
         operations=operations,
+        prune=PruneHandler(prune, open_streams=parts.streams, limits=limits),
         limits=limits,
         now_nanos=parts.clock.now,
     )

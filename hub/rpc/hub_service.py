@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from hub.core.limits import Limits
 from hub.core.values import HubGeneration
 from hub.rpc.codec_time import duration_to_proto, timestamp_to_proto
 from hub.rpc.operation_handlers import OperationHandlers
+from hub.rpc.prune_handler import PruneHandler
 from hub.rpc.token_handlers import TokenHandlers
 from synchub.v1 import hub_service_pb2 as messages
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest, GetHubInfoResponse, HubLimits
@@ -41,6 +41,7 @@ class HubService(HubServiceServicer):
         *,
         tokens: TokenHandlers,
         operations: OperationHandlers,
+        prune: PruneHandler,
         limits: Limits,
         now_nanos: Callable[[], int],
     ) -> None:
@@ -48,6 +49,7 @@ class HubService(HubServiceServicer):
         self._facts = facts
         self._tokens = tokens
         self._operations = operations
+        self._prune = prune
         self._limits = limits_to_proto(limits)
         self._now_nanos = now_nanos
 
@@ -98,9 +100,13 @@ class HubService(HubServiceServicer):
         """Take a backup."""
         await self._operations.backup_hub(request, context)
 
-    async def PruneEvents(self, request: object, context: "AnyContext") -> NoReturn:  # type: ignore[override]  # noqa: N802
-        """Not there yet."""
-        await _not_there(context)
+    async def PruneEvents(  # type: ignore[override]  # noqa: N802  # it writes its answers by hand
+        self,
+        request: messages.PruneEventsRequest,
+        context: Context[messages.PruneEventsRequest, messages.PruneEventsResponse],
+    ) -> None:
+        """Prune."""
+        await self._prune.prune_events(request, context)
 
     async def VerifyEvents(  # type: ignore[override]  # noqa: N802  # it writes its answers by hand
         self,
@@ -109,13 +115,6 @@ class HubService(HubServiceServicer):
     ) -> None:
         """Verify events."""
         await self._operations.verify_events(request, context)
-
-
-AnyContext = grpc.aio.ServicerContext[Message, Message]
-
-
-async def _not_there(context: AnyContext) -> NoReturn:
-    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this hub does not serve the call yet")
 
 
 def limits_to_proto(limits: Limits) -> HubLimits:
