@@ -52,7 +52,7 @@ class FairQueue(Generic[Key, Item]):
     def take(self, *, count_max: int, bytes_max: int, key_bytes_max: int) -> list[Item]:
         """Take entries up to these bounds, of all and of each key, but always one where there is one.
 
-        A key whose next entry does not fit into what the others left has the first turn the next time.
+        A key of which nothing fits into what the others left has the first turn the next time.
         """
         taken: list[Item] = []
         bytes_left = bytes_max
@@ -66,8 +66,9 @@ class FairQueue(Generic[Key, Item]):
             while queue and has_turn and len(taken) < count_max and turn_bytes < TURN_BYTES:
                 size = queue[0].bytes_count
                 if taken and size > bytes_left:
-                    unlucky.append(key)
                     has_turn = False
+                    if key not in key_bytes_left:
+                        unlucky.append(key)
                 elif key in key_bytes_left and size > left:
                     has_turn = False
                 else:
