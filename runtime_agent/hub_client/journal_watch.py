@@ -1,9 +1,10 @@
 """Watching the journal: each event once and in order, whatever becomes of connections and hubs meanwhile.
 
 Where a stream breaks, the watch connects again on a fresh connection and goes on from the last answer's
-position under its generation; so it does where the hub ended it because its reader was slow or paused, or
-because the hub is full. What it raises is final: PositionLost where the hub was restored to before the
-position, HubCallError for other refusals.
+position under its generation; so it does where the hub ended it because its reader was slow or paused,
+because the hub is full, or because its token is over and another one has taken its place since. What it
+raises is final: PositionLost where the hub was restored to before the position, HubCallError for other
+refusals.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import grpc
 import grpc.aio
@@ -33,6 +34,9 @@ from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
 _LIMIT_REACHED = "LIMIT_REACHED"
 """The hub is full at the moment, or did not want to wait for a reader that was slow or paused."""
 
+_CREDENTIAL_OVER: Final = frozenset(("CREDENTIAL_EXPIRED", "CREDENTIAL_REVOKED"))
+"""What was shown when the stream was opened counts no more."""
+
 
 class _Watch:
     """What a watch knows, whether its program blocks or not."""
@@ -47,6 +51,7 @@ class _Watch:
     ) -> None:
         self._addresses = addresses
         self._credentials = calls.channel.credentials
+        self._shown = self._credentials.current()
         self._hub_project = calls.hub_project
         self._event_types = tuple(event_types)
         self._place = place
@@ -81,7 +86,8 @@ class _Watch:
 
     def _seconds_until_next_try(self, error: HubCallError) -> float:
         """Return how long to wait before connecting again. Raises: what the failure means, if it is final."""
-        if may_repeat(error) or error.reason == _LIMIT_REACHED:
+        is_replaced = error.reason in _CREDENTIAL_OVER and self._credentials.refreshed() != self._shown
+        if may_repeat(error) or error.reason == _LIMIT_REACHED or is_replaced:
             return max(self._backoff.next_wait_seconds(), asked_wait_seconds(error))
         meant = codec.journal_refusal(error)
         if meant is error:
@@ -139,6 +145,7 @@ class JournalWatch(_Watch):
     def _stream(self) -> Iterator[pb.WatchJournalResponse]:
         """Yield what one stream answers; it ends with HubCallError and in no other way."""
         with self._channel.lent() as stubs:
+            self._shown = self._credentials.current()
             call = stubs.journal.WatchJournal(self._request())
             try:
                 yield from call
@@ -201,6 +208,7 @@ class AsyncJournalWatch(_Watch):
             self._channel = await dial_aio(self._addresses, credentials=self._credentials)
         with translated(self._addresses):
             if self._call is None:
+                self._shown = self._credentials.current()
                 self._call = JournalServiceStub(self._channel).WatchJournal(self._request())
             try:
                 response = await self._call.read()
