@@ -13,8 +13,10 @@ from hub.core.values import Caller, HubProject, Role, RuntimeId
 from synchub.contract import identifier_fault
 
 _TRUST_DOMAIN: Final = re.compile(r"[a-z0-9._-]{1,255}", re.ASCII)
+_SEGMENT: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+"
+"""A segment of a path as RFC 3986 has it."""
 _FORM: Final = re.compile(
-    rf"spiffe://({_TRUST_DOMAIN.pattern})/hub-project/([^/?#]+)/runtime/([^/?#]+)", re.ASCII
+    rf"spiffe://({_TRUST_DOMAIN.pattern})/hub-project/({_SEGMENT})/runtime/({_SEGMENT})", re.ASCII
 )
 
 
