@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.cli.options import hub_addresses
 from hub.cli.output import EXIT_USAGE, CommandFailed, Json, failures_told
-from hub.cli.shown_credentials import given_credentials
+from hub.cli.shown_credentials import credential_source
 from synchub.channel import UNARY_SECONDS_MAX, dial
 from synchub.v1.journal_service_pb2 import JournalEvent, OutboxMessage
 from synchub.v1.sync_event_pb2 import StoredEvent
@@ -65,7 +65,7 @@ def channel_to(hub: str) -> Iterator[grpc.Channel]:
     """
     with failures_told():
         addresses = hub_addresses(hub)
-    with failures_told(addresses), dial(addresses, credentials=given_credentials()) as channel:
+    with failures_told(addresses), dial(addresses, credentials=credential_source()) as channel:
         yield channel
 
 

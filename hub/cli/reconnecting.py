@@ -6,6 +6,7 @@ from typing import Final
 
 from hub.cli.options import hub_addresses
 from hub.cli.output import fail_refused
+from hub.cli.shown_credentials import credential_source
 from synchub.channel import Refusal, explain
 
 RETRY_SECONDS_FIRST: Final = 0.5
@@ -14,6 +15,9 @@ RETRY_SECONDS_MAX: Final = 15.0
 PASSING_REASONS: Final = ("", "HUB_STOPPING", "STORAGE_UNAVAILABLE", "LIMIT_REACHED", "RATE_LIMITED")
 """Refusals that pass by themselves; the first is a lost connection, LIMIT_REACHED maybe an idle pager."""
 
+CREDENTIAL_OVER_REASONS: Final = ("CREDENTIAL_EXPIRED", "CREDENTIAL_REVOKED")
+"""What the stream was opened with counts no more."""
+
 
 class Reconnecting:
     """The waits between the tries of one stream."""
@@ -21,6 +25,8 @@ class Reconnecting:
     def __init__(self, hub: str) -> None:
         """Nothing was answered yet by the hubs that ``--hub`` names."""
         self._addresses = hub_addresses(hub)
+        self._credentials = credential_source()
+        self._shown = self._credentials.current()
         self._was_answered = False
         self._is_away = False
         self._retry_seconds = RETRY_SECONDS_FIRST
@@ -38,7 +44,7 @@ class Reconnecting:
 
         A hub that was never there is a mistake in the command; one that was comes back.
         """
-        if not self._was_answered or refusal.reason not in PASSING_REASONS:
+        if not (self._was_answered and (refusal.reason in PASSING_REASONS or self._is_replaced(refusal))):
             fail_refused(refusal, self._addresses)
         # A hub that counts requests says when there is room for the next.
         asked = min(refusal.retry_delay_seconds or 0.0, RETRY_SECONDS_MAX)
@@ -50,3 +56,10 @@ class Reconnecting:
         self._is_away = True
         time.sleep(wait_seconds)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
+
+    def _is_replaced(self, refusal: Refusal) -> bool:
+        """Whether a token is over and another one has taken its place in the file."""
+        if refusal.reason not in CREDENTIAL_OVER_REASONS:
+            return False
+        before, self._shown = self._shown, self._credentials.refreshed()
+        return self._shown != before

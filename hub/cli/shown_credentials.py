@@ -17,7 +17,7 @@ from typer.models import OptionInfo
 
 from hub.cli.output import failures_told
 from hub.config import ENVIRONMENT_PREFIX
-from synchub.credentials import NO_CREDENTIALS, Credentials
+from synchub.credentials import NO_CREDENTIALS, Credentials, CredentialSource
 
 TOKEN_VARIABLE: Final = f"{ENVIRONMENT_PREFIX}TOKEN"
 """Holds a token itself. No option does: other users of the machine can see a command's arguments."""
@@ -31,6 +31,7 @@ class Command(Protocol):
 
 
 _given: ContextVar[Credentials] = ContextVar("given_credentials", default=NO_CREDENTIALS)
+_source: ContextVar[CredentialSource | None] = ContextVar("credential_source", default=None)
 
 
 def given_credentials() -> Credentials:
@@ -38,14 +39,27 @@ def given_credentials() -> Credentials:
     return _given.get()
 
 
+def credential_source() -> CredentialSource:
+    """Return what the files of these say now, the same for all that the running command does.
+
+    Raises: CredentialsError.
+    """
+    source = _source.get()
+    if source is None:
+        source = CredentialSource(_given.get())
+        _source.set(source)
+    return source
+
+
 @contextmanager
 def credentials_given(credentials: Credentials) -> Iterator[None]:
     """Let a block show and trust these."""
-    before = _given.set(credentials)
+    before, source_before = _given.set(credentials), _source.set(None)
     try:
         yield
     finally:
         _given.reset(before)
+        _source.reset(source_before)
 
 
 def _file_option(name: str, help_text: str) -> inspect.Parameter:

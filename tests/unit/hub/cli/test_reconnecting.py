@@ -1,11 +1,15 @@
 """Which refusals a command that follows a hub waits out, and which end it."""
 
+from pathlib import Path
+
 import grpc
 import pytest
 
 from hub.cli import reconnecting
 from hub.cli.reconnecting import Reconnecting
+from hub.cli.shown_credentials import credentials_given
 from synchub.channel import Refusal
+from synchub.credentials import Credentials
 
 HUB = "127.0.0.1:7443"
 
@@ -56,3 +60,21 @@ def test_a_hub_that_counts_requests_says_how_long_to_wait(capsys: pytest.Capture
         Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "slowly", "RATE_LIMITED", retry_delay_seconds=0.11)
     )
     assert "trying again in 0.1 s" in capsys.readouterr().err
+
+
+def test_a_token_that_was_replaced_before_it_was_revoked_is_no_reason_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    revoked = Refusal(grpc.StatusCode.UNAUTHENTICATED, "the token was revoked", "CREDENTIAL_REVOKED")
+    with credentials_given(Credentials(token_file=str(file))):
+        waits = Reconnecting(HUB)
+        waits.answered()
+        file.write_text("newer")
+        waits.wait_after(revoked)
+        assert "the token was revoked; trying again in" in capsys.readouterr().err
+        waits.answered()
+        with pytest.raises(SystemExit) as caught:
+            waits.wait_after(revoked)
+    assert caught.value.code == 1
