@@ -123,14 +123,9 @@ class CertificateFiles:
         self._warn_of_open_key()
 
     def http_context(self) -> ssl.SSLContext:
-        """Return what the HTTP port listens with: each handshake is with the certificates of its moment."""
-
-        def choose(handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-            handshake.context = self._current.http_context
-
-        context = _http_context(self._files)
-        # In spite of its name it is called at each handshake, also where the client names no server.
-        context.sni_callback = choose
+        """Return what the HTTP port listens with: each connection is with the certificates of its moment."""
+        context = _MomentaryContext(ssl.PROTOCOL_TLS_SERVER)
+        context.files = self
         return context
 
     def _warn_of_open_key(self) -> None:
@@ -138,6 +133,30 @@ class CertificateFiles:
         with suppress(OSError):  # it was there a moment ago; where it is gone, the next look says so
             if os.stat(self._files.key).st_mode & stat.S_IROTH:
                 log.warning("tls_key_readable_by_others", file=str(self._files.key))
+
+
+class _MomentaryContext(ssl.SSLContext):
+    """Begins each connection with the certificates that are current then.
+
+    A callback at the handshake (``sni_callback``) would be the documented way; but it shows every name that
+    is not ASCII as a fault of the program, and names are chosen by strangers.
+    """
+
+    files: CertificateFiles
+
+    def wrap_bio(  # type: ignore[override]  # what follows is named by event loops
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        *,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Begin a connection; an event loop calls this for each."""
+        return self.files.current.http_context.wrap_bio(
+            incoming, outgoing, server_side=server_side, server_hostname=server_hostname, session=session
+        )
 
 
 def _read_settled(files: TlsFiles) -> tuple[Certificates, _Seen]:

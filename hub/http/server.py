@@ -1,6 +1,7 @@
 """Serves the HTTP pages on the hub's own event loop, with or without TLS."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
@@ -41,6 +42,8 @@ class HttpServer:
                 app,
                 http=_BoundedProtocol,
                 log_config=None,
+                # Else whoever sends junk writes a line of the log with each.
+                log_level=logging.ERROR,
                 access_log=False,
                 server_header=False,
                 lifespan="off",

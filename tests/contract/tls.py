@@ -158,8 +158,9 @@ def trusting(
     credentials = grpc.ssl_channel_credentials(
         authority.pem, None if shown is None else shown.key, None if shown is None else shown.chain
     )
-    options = [("grpc.ssl_target_name_override", name)] if name is not None else []
     # Each connects for itself: else a channel could go on with another one's connection.
-    options.append(("grpc.use_local_subchannel_pool", "1"))
+    options: list[tuple[str, str | int]] = [("grpc.use_local_subchannel_pool", 1)]
+    if name is not None:
+        options.append(("grpc.ssl_target_name_override", name))
     with grpc.secure_channel(address, credentials, options=options) as channel:
         yield channel

@@ -248,6 +248,6 @@ def test_no_key_shows_in_a_representation(folder: CertificateFolder) -> None:
 
 
 def test_http_is_offered_with_a_current_protocol_only(folder: CertificateFolder) -> None:
-    context = CertificateFiles(folder.files()).http_context()
+    context = CertificateFiles(folder.files()).current.http_context
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_NONE

@@ -1,7 +1,8 @@
 """Settings of who may connect: TLS, credentials, and what of these fits together."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,12 @@ from hub.config import ServeFlags, SettingsError, load_settings
 PAIR: Final[Mapping[str, str]] = {"tls_cert": "/hub.pem", "tls_key": "/hub.key"}
 CLIENTS: Final[Mapping[str, str]] = {**PAIR, "tls_client_ca": "/ca.pem", "trust_domain": "example.org"}
 
-given_flags: Callable[..., ServeFlags] = ServeFlags
-"""For settings of several kinds at once."""
+
+def given_flags(**given: str) -> ServeFlags:
+    flags = ServeFlags()
+    for name, value in given.items():
+        flags = replace(flags, **{name: value})  # type: ignore[arg-type]  # all of these are texts
+    return flags
 
 
 @pytest.fixture(autouse=True)
