@@ -15,6 +15,7 @@ from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
 from synchub.contract import chain_hash_after, chain_hash_at_start
 from tests.unit.hub.gate import Gate, batch
+from tests.unit.hub.recount import assert_counted
 from tests.unit.hub.stored_runs import WALL_NANOS, event
 
 SEQUENCES_MAX = 9
@@ -34,7 +35,9 @@ def made_events(draw: st.DrawFn) -> EventContent:
         draw(st.sampled_from([b"history", b"history", b"history", b"fork"])),
         is_final=draw(st.integers(0, 11)) == 0,
     )
-    return made._replace(payload=None) if draw(st.integers(0, 5)) == 0 else made
+    if draw(st.integers(0, 5)) == 0:
+        return made._replace(payload=None)
+    return made._replace(attributes=draw(st.sampled_from([None, None, '{"a":"é"}'])))
 
 
 class ModelRun:
@@ -51,6 +54,11 @@ class ModelRun:
         while cursor + 1 in self.events:
             cursor += 1
         return cursor
+
+    @property
+    def is_complete(self) -> bool:
+        at_cursor = self.events.get(self.cursor)
+        return at_cursor is not None and at_cursor.is_final
 
     def chain_at(self, sequence: int) -> bytes:
         hashes = [self.events[n].content_hash for n in range(1, sequence + 1)]
@@ -110,7 +118,8 @@ class IngestMachine(RuleBasedStateMachine):
         self.exit = ExitStack()
         folder = Path(self.exit.enter_context(TemporaryDirectory()))
         limits = Limits()
-        engine = self.exit.enter_context(opened_engine(folder / "hub.db", limits=limits))
+        self.database = folder / "hub.db"
+        engine = self.exit.enter_context(opened_engine(self.database, limits=limits))
         self.store = SqlStore(engine, limits=limits, wall_nanos=WALL_NANOS)
         self.exit.callback(self.store.close)
         self.gate = Gate(self.store)
@@ -180,6 +189,13 @@ class IngestMachine(RuleBasedStateMachine):
                 place = (run_id, each.sequence)
                 assert self.positions.setdefault(place, each.position) == each.position
         assert len(set(self.positions.values())) == len(self.positions)
+
+    @invariant()
+    def what_is_kept_is_counted_as_counting_anew_would(self) -> None:
+        usages = assert_counted(self.database)
+        open_runs = [run for run in self.runs.values() if not run.is_complete]
+        for hub_project, usage in usages.items():
+            assert usage.active_run_count == (len(open_runs) if hub_project == self.owner else 0)
 
     def _push(
         self,

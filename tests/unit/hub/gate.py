@@ -44,7 +44,8 @@ def batch(
     instance_id: str | None = None,
     wrong_hashes: Mapping[int, bytes] | None = None,
 ) -> PushBatch:
-    """A batch as the codec would make it; its size is not what these tests are about."""
+    """A batch as the codec would make it, about as large."""
+    contents = [(each.payload or b"", (each.attributes or "").encode()) for each in events]
     return PushBatch(
         project_id=ProjectId(project_id),
         run_id=RunId(run_id),
@@ -53,7 +54,7 @@ def batch(
         previous_chain_hash=proof,
         events=events,
         wrong_hashes=wrong_hashes or {},
-        bytes_count=1,
+        bytes_count=sum(1 + len(payload) + len(attributes) for payload, attributes in contents),
     )
 
 
