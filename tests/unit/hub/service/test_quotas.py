@@ -48,6 +48,11 @@ def usage(gate: Gate, hub_project: str = "h") -> Usage:
     return gate.run(lambda transaction, _now: transaction.usage(HubProject(hub_project)))
 
 
+def count(gate: Gate, bytes_count: int) -> None:
+    gate.queue(lambda transaction, _now: transaction.add_stored_bytes(HubProject("h"), bytes_count))
+    assert gate.writer.step() == 1
+
+
 def final(sequence: int) -> EventContent:
     return event(sequence, is_final=True)
 
@@ -129,9 +134,8 @@ def test_what_was_undone_or_lost_is_not_counted(make_gate: MakeGate, database: P
 def test_what_is_dropped_is_counted_out_and_never_below_nothing(make_gate: MakeGate) -> None:
     gate = make_gate(Limits())
     gate.push(batch(event(1), event(2)))
-    h = HubProject("h")
     for bytes_count, left in ((-7, 2 * EVENT_BYTES - 7), (3, 2 * EVENT_BYTES - 4), (-(10**9), 0)):
-        gate.run(lambda transaction, _now, n=bytes_count: [transaction.add_stored_bytes(h, n)])  # type: ignore[misc]
+        count(gate, bytes_count)
         assert usage(gate) == Usage(left, 1)
     assert usage(gate, "other") == Usage(0, 0)
 
@@ -205,7 +209,7 @@ def test_when_there_is_room_again_it_goes_on(make_gate: MakeGate) -> None:
     gate.push(batch(event(1), event(2)))
     with pytest.raises(QuotaExceeded):
         gate.push(batch(event(3)))
-    gate.run(lambda transaction, _now: [transaction.add_stored_bytes(HubProject("h"), -EVENT_BYTES)])
+    count(gate, -EVENT_BYTES)
     assert len(gate.push(batch(event(3))).decision.accepted) == 1
 
 
