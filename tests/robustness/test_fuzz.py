@@ -3,7 +3,6 @@
 ``--long`` makes a million calls.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,19 +11,19 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-import grpc
 import grpc.aio
 import pytest
 import structlog
 
+from hub.app import running_hub
+from hub.config import HubSettings
 from hub.core.limits import Limits
 from synchub.channel import CHANNEL_OPTIONS
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from tests.contract.conftest import settings_in
 from tests.contract.every_method import METHODS
-from tests.contract.hub_in_thread import HubInThread
-from tests.contract.secured import Bearer, running_secured_hub
+from tests.contract.secured import Bearer, make_tokens
 from tests.robustness.fuzz_calls import Attack, Findings, Inputs, Metadata
 from tests.robustness.stored_chains import event_count, faults_of_store
 
@@ -77,34 +76,30 @@ def watched_logs(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     troubles += [f"{each.name}: {each.getMessage()}" for each in caplog.records]
 
 
-def attacked(hub: HubInThread, inputs: Inputs, *, count: int) -> Findings:
-    """Make so many calls of all methods, the methods in turn."""
+async def attacked(settings: HubSettings, inputs: Inputs, *, count: int, shown: Metadata = ()) -> Findings:
+    """Make so many calls to a hub, the methods in turn; then it must still answer who shows this.
 
-    async def run() -> Findings:
-        async with grpc.aio.insecure_channel(hub.address, options=CHANNEL_OPTIONS) as channel:
-            attack = Attack(channel, inputs)
-            await attack.run(METHODS, count=count)
-            return attack.findings
-
-    return asyncio.run(run())
-
-
-def serves(hub: HubInThread, *metadata: tuple[str, str]) -> bool:
-    """Whether a plain question is answered."""
-    with grpc.insecure_channel(hub.address) as channel:
-        info = HubServiceStub(channel).GetHubInfo(GetHubInfoRequest(), metadata=metadata, timeout=10)
-        return bool(info.hub_generation)
+    Both are on one loop: gRPC does not work well with two of them in one process.
+    """
+    async with (
+        running_hub(settings) as hub,
+        grpc.aio.insecure_channel(hub.address, options=CHANNEL_OPTIONS) as channel,
+    ):
+        attack = Attack(channel, inputs)
+        await attack.run(METHODS, count=count)
+        info = await HubServiceStub(channel).GetHubInfo(GetHubInfoRequest(), metadata=shown, timeout=10)
+        assert info.hub_generation
+        return attack.findings
 
 
 @pytest.mark.timeout(LONG_SECONDS_MAX)
-def test_no_bytes_crash_the_hub_or_bring_about_an_unexplained_error(
+async def test_no_bytes_crash_the_hub_or_bring_about_an_unexplained_error(
     tmp_path: Path, rng: Random, caplog: pytest.LogCaptureFixture, long_run: bool
 ) -> None:
     (tmp_path / "backups").mkdir()
     settings = replace(settings_in(tmp_path, LIMITS), backup_folder=tmp_path / "backups")
-    with watched_logs(caplog) as troubles, HubInThread(settings) as hub:
-        findings = attacked(hub, Inputs(rng), count=CALLS_LONG if long_run else CALLS)
-        assert serves(hub)
+    with watched_logs(caplog) as troubles:
+        findings = await attacked(settings, Inputs(rng), count=CALLS_LONG if long_run else CALLS)
     assert not findings.faults, _shown(findings.faults)
     assert not troubles, _shown(troubles)
     assert faults_of_store(tmp_path / "hub.db") == []
@@ -112,20 +107,23 @@ def test_no_bytes_crash_the_hub_or_bring_about_an_unexplained_error(
     assert findings.outcomes() >= REACHED
     not_reached = {method.name for method in METHODS} - findings.methods_that_ended("OK")
     assert len(not_reached) <= (0 if long_run else NOT_REACHED_MAX), not_reached
-    assert {path.name for path in tmp_path.iterdir()} <= FILES_OF_A_HUB
+    assert _names_in(tmp_path) <= FILES_OF_A_HUB
 
 
 @pytest.mark.timeout(LONG_SECONDS_MAX)
-def test_nor_do_they_with_any_credential_or_with_what_is_none(
+async def test_nor_do_they_with_any_credential_or_with_what_is_none(
     tmp_path: Path, rng: Random, caplog: pytest.LogCaptureFixture, long_run: bool
 ) -> None:
-    with watched_logs(caplog) as troubles, running_secured_hub(settings_in(tmp_path, LIMITS)) as secured:
-        shown = [_bearing(bearer) for bearer in secured.bearers.values()]
-        inputs = Inputs(rng, credentials=[*shown, *_no_credentials(secured.bearers["one/runtime"])])
-        inputs.values.usual_texts["hub_project"] = ("", "", "one", "two")
-        inputs.values.usual_texts["project_id"] = ("one-a", "one-b", "two-a", "other")
-        findings = attacked(secured.hub, inputs, count=CALLS_LONG if long_run else CALLS)
-        assert serves(secured.hub, ("authorization", f"Bearer {secured.bearers['one/reader'].bearer_token}"))
+    bearers = make_tokens(tmp_path / "hub.db", limits=LIMITS)
+    shown = [_bearing(bearer) for bearer in bearers.values()]
+    inputs = Inputs(rng, credentials=[*shown, *_no_credentials(bearers["one/runtime"])])
+    inputs.values.usual_texts["hub_project"] = ("", "", "one", "two")
+    inputs.values.usual_texts["project_id"] = ("one-a", "one-b", "two-a", "other")
+    count = CALLS_LONG if long_run else CALLS
+    with watched_logs(caplog) as troubles:
+        findings = await attacked(
+            settings_in(tmp_path, LIMITS), inputs, count=count, shown=_bearing(bearers["one/reader"])
+        )
     assert not findings.faults, _shown(findings.faults)
     assert not troubles, _shown(troubles)
     assert faults_of_store(tmp_path / "hub.db") == []
@@ -151,6 +149,10 @@ def _no_credentials(bearer: Bearer) -> Sequence[Metadata]:
         (("authorization-bin", token.encode()),),
         (right, ("grpc-trace-bin", b"\0\xff"), ("traceparent", "00-nonsense")),
     )
+
+
+def _names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 def _shown(faults: Sequence[str]) -> str:
