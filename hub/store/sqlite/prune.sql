@@ -89,8 +89,8 @@ WHERE hub_project_key = :hub_project_key AND create_nanos < :created_before_nano
 -- name: drop_receipts_made_before
 -- Of the oldest receipts of a tenant, those that were made before a moment. Hub time never goes back, so
 -- where none of them is old, none is.
-DELETE FROM receipt WHERE hub_project_key = :hub_project_key AND receipt_number IN (
-    SELECT receipt_number FROM (
+DELETE FROM receipt WHERE hub_project_key = :hub_project_key AND receipt_number <= (
+    SELECT max(receipt_number) FROM (
         SELECT receipt_number, create_nanos FROM receipt
         WHERE hub_project_key = :hub_project_key ORDER BY receipt_number LIMIT :entries_max
     ) WHERE create_nanos < :created_before_nanos
