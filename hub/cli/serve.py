@@ -1,13 +1,25 @@
 """``synchub serve``: the hub itself."""
 
 import os
-from typing import Annotated
-
-import typer
 
 from hub.cli.logs import configure_logs
 from hub.cli.output import failures_told
-from hub.config import DEFAULT_HTTP, DEFAULT_LISTEN, ServeFlags, load_settings
+from hub.cli.serve_options import (
+    AnyoneMayConnectOption,
+    BackupFolderOption,
+    ChannelzOption,
+    ConfigOption,
+    CredentialsOption,
+    DbOption,
+    HttpOption,
+    ListenOption,
+    TlsCertOption,
+    TlsClientCaOption,
+    TlsKeyOption,
+    TokenFloorOption,
+    TrustDomainOption,
+)
+from hub.config import ServeFlags, load_settings
 
 EXAMPLES = """Examples:
 
@@ -21,72 +33,19 @@ EXAMPLES = """Examples:
 
 def serve(
     *,
-    db: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE",
-            help="The store: a file, made where it is not there. Default: in your data folder.",
-        ),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help=f"Where runtimes connect; port 0 for any. [{DEFAULT_LISTEN}]"),
-    ] = None,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help=f"Where /healthz, /readyz and /metrics are; 'none' for nowhere. [{DEFAULT_HTTP}]",
-        ),
-    ] = None,
-    credentials: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|required|none",
-            help="Whether callers need a token or a client certificate; auto: once there is any. [auto]",
-        ),
-    ] = None,
-    anyone_may_connect: Annotated[
-        bool | None,
-        typer.Option(
-            "--anyone-may-connect",
-            help="Listen beyond loopback without credentials: whoever reaches the hub may do everything.",
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="TLS on both ports: the hub's certificate chain (PEM), re-read."),
-    ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The key of the certificate (PEM), re-read with it.")
-    ] = None,
-    tls_client_ca: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Ask every client of --listen for a certificate that one of these authorities signed.",
-        ),
-    ] = None,
-    trust_domain: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="TRUST in spiffe://TRUST/hub-project/P/runtime/R of these."),
-    ] = None,
-    backup_folder: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where 'synchub backup' writes. Default: nowhere.")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Settings as TOML; flags and environment win.")
-    ] = None,
-    token_floor: Annotated[
-        str | None,
-        typer.Option(
-            metavar="now",
-            help="For a new, empty store in place of a lost one: tokens begin above any given before.",
-        ),
-    ] = None,
-    channelz: Annotated[
-        bool | None, typer.Option("--channelz", help="Also serve gRPC's own view of its connections.")
-    ] = None,
+    db: DbOption = None,
+    listen: ListenOption = None,
+    http: HttpOption = None,
+    credentials: CredentialsOption = None,
+    anyone_may_connect: AnyoneMayConnectOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_client_ca: TlsClientCaOption = None,
+    trust_domain: TrustDomainOption = None,
+    backup_folder: BackupFolderOption = None,
+    config: ConfigOption = None,
+    token_floor: TokenFloorOption = None,
+    channelz: ChannelzOption = None,
 ) -> None:
     """Run the hub until SIGTERM or Ctrl-C.
 
