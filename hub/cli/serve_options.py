@@ -28,7 +28,7 @@ CredentialsOption = Annotated[
     str | None,
     typer.Option(
         metavar="auto|required|none",
-        help="Whether callers need a token or a client certificate; auto: once there is any. [auto]",
+        help="Whether callers need a token or a client certificate; auto, the default: once there is any.",
     ),
 ]
 AnyoneMayConnectOption = Annotated[
@@ -62,12 +62,14 @@ BackupFolderOption = Annotated[
 LogFormatOption = Annotated[
     str | None,
     typer.Option(
-        metavar="auto|json|console", help="The log: for people on a terminal, JSON elsewhere. [auto]"
+        metavar="auto|json|console", help="The log: for people on a terminal, JSON elsewhere. Default: auto."
     ),
 ]
 LogLevelOption = Annotated[
     str | None,
-    typer.Option(metavar="debug|info|warning|error", help="What is logged, and what is worse. [info]"),
+    typer.Option(
+        metavar="debug|info|warning|error", help="What is logged, and what is worse. Default: info."
+    ),
 ]
 OtlpEndpointOption = Annotated[
     str | None,
