@@ -152,7 +152,7 @@ def apply_batch(
     """Decide a batch by rows 4 to 11 and store what is accepted; ``owner`` has the project.
 
     Raises: PermissionDenied where the project is nobody's and the caller may not take it; QuotaExceeded
-    where there is no room for what is accepted.
+    or StorageFull where there is no room for what is accepted.
     """
     hub_project = caller.hub_project
     if owner is not None and owner != hub_project:
@@ -164,6 +164,7 @@ def apply_batch(
     decision = _decide(transaction, head, batch=batch)
     if not decision.accepted and not decision.filled:
         return PushOutcome(decision, head)
+    transaction.check_room()
     usage = transaction.usage(hub_project)
     check_batch_quota(usage, batch, decision=decision, limits=limits)
     if decision.head is not None:

@@ -122,6 +122,7 @@ class Journal:
             resource = transaction.leases.resource(hub_project, stream_resource(commit.stream_id))
             found = journal.found(hub_project, commit, resource=resource)
             accepted = decide_commit(commit, found, now_nanos=now_nanos)
+            transaction.check_room()
             added_bytes = stored_bytes_of_commit(commit)
             check_stored_bytes(transaction.usage(hub_project), added_bytes, limits=self._limits)
             journal.save_commit(hub_project, commit, found=found, accepted=accepted)

@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar, cast
 import structlog
 
 from hub.core.clock import HubClock
-from hub.core.errors import HubStopping, LimitReached, Refusal, StorageUnavailable
+from hub.core.errors import HubStopping, LimitReached, Refusal, StorageFull, StorageUnavailable
 from hub.core.limits import Limits
 from hub.service.fair_queue import FairQueue, FairShares
 from hub.service.instruments import Instruments
@@ -214,6 +214,9 @@ class Writer:
         self._session.set_savepoint()
         try:
             result = queued.command(transaction, self._clock.now())
+        except StorageFull as refusal:
+            self._session.undo_to_savepoint()
+            return Done(None, refusal)
         except StorageUnavailable:
             raise
         except Refusal as refusal:

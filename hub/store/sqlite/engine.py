@@ -62,7 +62,10 @@ class SqliteEngine:
             raise unavailable(
                 error, self.health, during="open", is_writing=is_writer, database=str(self._database)
             ) from error
-        return SqliteSession(connection, self._statements, health=self.health, is_writer=is_writer)
+        session = SqliteSession(connection, self._statements, health=self.health, is_writer=is_writer)
+        if is_writer:
+            session.keep_log_within(self._limits.disk_reserve_bytes)
+        return session
 
 
 @contextmanager

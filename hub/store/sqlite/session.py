@@ -208,6 +208,18 @@ class SqliteSession:
             return None
         return DiskRoom(room_bytes, reserve_bytes)
 
+    def keep_log_within(self, reserve_bytes: int) -> None:
+        """Fold the WAL back before it takes half of the reserve of a small disk; with more room, as set."""
+        room = self.disk_room(reserve_bytes)
+        if room is None or room.reserve_bytes >= reserve_bytes:
+            return
+        with suppress(apsw.Error):
+            page_bytes = int(str(self._connection.pragma("page_size")))
+            pages = int(str(self._connection.pragma("wal_autocheckpoint")))
+            pages = min(pages, max(1, room.reserve_bytes // 2 // page_bytes))
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            self._connection.execute(f"PRAGMA journal_size_limit = {room.reserve_bytes}")
+
     def make_room(self) -> None:
         """Fold the WAL back and cut it off, where it is worth it and nobody reads from it."""
         with suppress(OSError, apsw.Error):
