@@ -17,6 +17,7 @@ from runtime_agent.core.refusals import RefusalAction
 from runtime_agent.core.values import HubLinkState, HubLinkStatus, RunKey, RuntimeIdentity
 from runtime_agent.event_log.contract import LogFront
 from runtime_agent.hub_client.codec import HubFacts, PushSender
+from runtime_agent.hub_client.credential_wait import wait_or_replaced
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.hub_calls import HubConnection
 from runtime_agent.hub_client.push_session import PushSession, SessionEnded
@@ -63,6 +64,8 @@ class Link:
         """Raises: CredentialsError."""
         self._addresses = addresses
         self._credentials = source_of(credentials)
+        self._shown = self._credentials.current()
+        self._is_credential_refused = False
         self._identity = identity
         self._instance = instance
         self._log = log
@@ -147,9 +150,17 @@ class Link:
                 await wait_for_instance(self._instance, clock=self._clock)
                 wait_seconds = await self._connect_once()
                 self._wait_until = self._clock() + wait_seconds
-                await asyncio.sleep(wait_seconds)
+                await self._wait(wait_seconds)
         finally:
             self._state, self._detail = HubLinkState.STOPPED, ""
+
+    async def _wait(self, seconds: float) -> None:
+        if not self._is_credential_refused:
+            await asyncio.sleep(seconds)
+            return
+        await wait_or_replaced(seconds, shown=self._shown, credentials=self._credentials)
+        if self._credentials.current() != self._shown:
+            self._credential_backoff.reset()
 
     # --- one try -----------------------------------------------------------------------------------
 
@@ -162,6 +173,7 @@ class Link:
         sender = PushSender(self._identity, self._instance.instance_id)
         acknowledged_batches = 0
         connection = await HubConnection.dial(self._addresses, credentials=self._credentials)
+        self._shown, self._is_credential_refused = self._credentials.current(), False
         try:
             session, is_new_generation = await self._begin_session(connection, sender)
             self._session = session
@@ -256,6 +268,7 @@ class Link:
                 self._instance.refused(sender.instance_id, now=self._clock())
                 return 0.0
             case RefusalAction.READ_CREDENTIALS:
+                self._is_credential_refused = True
                 return max(asked, self._credential_backoff.next_wait_seconds())
             case _:
                 return max(asked, self._backoff.next_wait_seconds())

@@ -26,6 +26,7 @@ from runtime_agent.hub_client.codec import (
     HeartbeatAnswer,
     PushSender,
 )
+from runtime_agent.hub_client.credential_wait import wait_or_replaced
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.hub_calls import HubConnection, PresenceStream
 from runtime_agent.hub_client.surroundings import Surroundings, wait_for_instance
@@ -83,6 +84,7 @@ class Presence:
         """Raises: CredentialsError."""
         self._addresses = addresses
         self._credentials = source_of(credentials)
+        self._shown = self._credentials.current()
         self._identity = identity
         self._instance = instance
         self._machine = machine
@@ -104,13 +106,20 @@ class Presence:
         """Keep a heartbeat stream open until cancelled or after ``say_goodbye``."""
         while not self._is_leaving.is_set():
             await wait_for_instance(self._instance, clock=self._clock)
-            wait_seconds = await self._connect_once()
-            try:
-                async with asyncio.timeout(wait_seconds):
-                    await self._is_leaving.wait()
-            except TimeoutError:
-                pass
+            await self._wait(await self._connect_once())
         self._has_left.set()
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait before the next stream; not when leaving, nor for a credential that is replaced."""
+        leaving = asyncio.ensure_future(self._is_leaving.wait())
+        waiting = asyncio.ensure_future(
+            wait_or_replaced(seconds, shown=self._shown, credentials=self._credentials)
+        )
+        try:
+            await asyncio.wait((leaving, waiting), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            waiting.cancel()
 
     async def say_goodbye(self, seconds_max: float) -> None:
         """Leave orderly, so that the runtime is OFFLINE and not LOST; waits at most that long."""
@@ -129,6 +138,7 @@ class Presence:
         """Hold one stream to its end; return how long to wait before the next, in seconds."""
         sender = PushSender(self._identity, self._instance.instance_id)
         connection = await HubConnection.dial(self._addresses, credentials=self._credentials)
+        self._shown = self._credentials.current()
         try:
             self._stream = stream = connection.open_presence(sender)
             await self._beat(stream)

@@ -207,6 +207,29 @@ async def test_the_stream_waits_as_long_as_a_hub_asks_before_its_next_batch(
     assert second - first >= 0.4
 
 
+async def test_a_replaced_token_is_not_waited_for(runtime: Runtime, hub: WireHub, files: ClientFiles) -> None:
+    runtime.surroundings = replace(runtime.surroundings, chance=lambda: 0.99)
+    files.put_token("old")
+    runtime.credentials = Credentials(token_file=files.token)
+    hub.accepted_tokens = {"new"}
+    await runtime.append(RUN, [b"1"])
+    async with hub.serving() as port:
+        link, presence = runtime.new_link(port), new_presence(runtime, port)
+        # As after hours: the next try would be in a minute.
+        link._credential_backoff.failure_count = presence._backoff.failure_count = 30
+        tasks = [asyncio.create_task(link.run()), asyncio.create_task(presence.run())]
+        await until_refused(link, "next try in 59 s")
+        await eventually(lambda: ("Heartbeat", "old") in hub.tokens_seen)
+        files.put_token("new")
+        await runtime.until_synced(RUN, 1)
+        await eventually(lambda: bool(hub.heartbeats))
+        await presence.say_goodbye(5.0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert hub.payloads(RUN) == [b"1"]
+
+
 @pytest.mark.parametrize(
     "reason",
     [
