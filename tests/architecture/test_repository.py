@@ -15,6 +15,7 @@ PACKAGES: Final = ("hub", "runtime_agent", "protos/synchub")
 FUNCTION_LINES_MAX: Final = 70
 MODULE_LINES_MAX: Final = 450
 VAGUE_NAMES: Final = {"common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
+GRPC_METHODS: Final = {"unary_unary", "unary_stream", "stream_unary", "stream_stream", "with_call", "future"}
 GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -101,8 +102,8 @@ def test_what_follows_the_second_argument_is_named_by_the_caller() -> None:
 
 
 def positional_arguments(function: Function) -> int:
-    # Dunder methods have the signature that Python gives them.
-    if function.name.startswith("__"):
+    # Dunder methods have the signature that Python gives them, those of a channel gRPC's.
+    if function.name.startswith("__") or function.name in GRPC_METHODS:
         return 0
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     return len(names) - (bool(names) and names[0] in ("self", "cls"))
