@@ -151,7 +151,7 @@ class _Hub:
         parts = self._parts
         server = HubServer(
             lambda grpc_server: add_services(parts, grpc_server),
-            interceptor=RefusalInterceptor(parts.reporter, parts.admission),
+            interceptor=RefusalInterceptor(parts.reporter, parts.admission, parts.calls),
             message_bytes_max=self._parts.limits.message_bytes_max,
             is_channelz_enabled=settings.is_channelz_enabled,
         )

@@ -10,6 +10,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_settings import (
@@ -31,6 +32,8 @@ CONFIG_VARIABLE: Final = "SYNCHUB_CONFIG"
 """Names the TOML file where ``--config`` does not."""
 NO_HTTP: Final = "none"
 """Instead of an address: no HTTP port."""
+OTLP_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
+"""Names the collector of traces where no setting of the hub's own does."""
 DEFAULT_LISTEN: Final = "127.0.0.1:7443"
 DEFAULT_HTTP: Final = "127.0.0.1:7480"
 PORT_MAX: Final = 65_535
@@ -44,6 +47,10 @@ WIRE_LIMITS: Final = frozenset(
     name for name in vars(Limits)["__dataclass_fields__"] if hasattr(contract, name.upper())
 )
 """Bounds that every client is built for: they may be lowered, not raised."""
+
+
+LogFormat = Literal["auto", "json", "console"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class SettingsError(ValueError):
@@ -82,6 +89,11 @@ class HubSettings:
     """The trust domain of client certificates; None where none are asked for."""
     backup_folder: Path | None = None
     """Where ``BackupHub`` writes; None where it is refused."""
+    log_format: LogFormat = "auto"
+    """For people or as JSON; "auto": for people on a terminal."""
+    log_level: LogLevel = "info"
+    otlp_endpoint: str | None = None
+    """Where traces are sent by OTLP over gRPC, as a URL; None for nowhere."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -101,6 +113,9 @@ class ServeFlags:
     tls_client_ca: str | None = None
     trust_domain: str | None = None
     backup_folder: str | None = None
+    log_format: str | None = None
+    log_level: str | None = None
+    otlp_endpoint: str | None = None
     config: str | None = None
 
 
@@ -140,6 +155,9 @@ def load_settings(flags: ServeFlags) -> HubSettings:
         tls=_tls_files(loaded),
         trust_domain=loaded.trust_domain,
         backup_folder=None if loaded.backup_folder is None else _path(loaded.backup_folder),
+        log_format=loaded.log_format,
+        log_level=loaded.log_level,
+        otlp_endpoint=_otlp_endpoint(loaded.otlp_endpoint),
         limits=limits,
     )
 
@@ -254,6 +272,9 @@ class _Settings(BaseSettings):  # type: ignore[explicit-any]  # of its base's si
     tls_client_ca: GivenText | None = None
     trust_domain: GivenText | None = None
     backup_folder: GivenText | None = None
+    log_format: LogFormat = "auto"
+    log_level: LogLevel = "info"
+    otlp_endpoint: str | None = None
     limits: LimitsSection = LimitsSection()  # type: ignore[valid-type]  # made from Limits
 
 
@@ -314,6 +335,20 @@ def _tls_files(loaded: _Settings) -> TlsFiles | None:
     if certificate is None or key is None:
         return None
     return TlsFiles(_path(certificate), _path(key), None if client_ca is None else _path(client_ca))
+
+
+def _otlp_endpoint(given: str | None) -> str | None:
+    """Return where traces go, None for nowhere; who sets nothing is asked as OpenTelemetry asks.
+
+    Raises: SettingsError for what is no URL.
+    """
+    endpoint = os.environ.get(OTLP_VARIABLE, "") if given is None else given
+    if not endpoint:
+        return None
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError(f"--otlp-endpoint {endpoint!r} is no URL; give one such as http://127.0.0.1:4317")
+    return endpoint
 
 
 def _path(given: str) -> Path:

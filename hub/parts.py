@@ -19,6 +19,7 @@ from hub.core.clock import HubClock
 from hub.gauges import watch_gauges
 from hub.http.metrics import HubMetrics
 from hub.measurements import Measurements
+from hub.rpc.call_log import CallLog
 from hub.rpc.identity import Admission
 from hub.rpc.interceptors import FaultReporter
 from hub.rpc.open_streams import OpenStreams
@@ -123,6 +124,7 @@ class HubParts:
             are_credentials_required=access.are_credentials_required,
             trust_domain=access.trust_domain,
         )
+        self.calls = CallLog(self.metrics, limits=limits)
         self.reporter = FaultReporter(lambda: uuid4().hex[:REFERENCE_CHARACTERS])
         self.streams = OpenStreams(limits=limits, reporter=self.reporter)
         watch_gauges(self)

@@ -106,7 +106,13 @@ def add_services(parts: HubParts, server: grpc.aio.Server) -> tuple[str, ...]:
 def _lease_service(parts: HubParts) -> LeaseService:
     """Make the service of leases."""
     leases, limits, streams = parts.leases, parts.limits, parts.streams
-    renew_handler = RenewHandler(leases.changes, aborts=leases.aborts, open_streams=streams, limits=limits)
+    renew_handler = RenewHandler(
+        leases.changes,
+        aborts=leases.aborts,
+        open_streams=streams,
+        limits=limits,
+        on_refused=parts.metrics.renewal_refused,
+    )
     return LeaseService(
         leases.changes,
         renew_handler,

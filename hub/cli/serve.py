@@ -13,6 +13,9 @@ from hub.cli.serve_options import (
     DbOption,
     HttpOption,
     ListenOption,
+    LogFormatOption,
+    LogLevelOption,
+    OtlpEndpointOption,
     TlsCertOption,
     TlsClientCaOption,
     TlsKeyOption,
@@ -43,6 +46,9 @@ def serve(
     tls_client_ca: TlsClientCaOption = None,
     trust_domain: TrustDomainOption = None,
     backup_folder: BackupFolderOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+    otlp_endpoint: OtlpEndpointOption = None,
     config: ConfigOption = None,
     token_floor: TokenFloorOption = None,
     channelz: ChannelzOption = None,
@@ -57,6 +63,7 @@ def serve(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Imported only here: other commands need neither a store nor a server.
     from hub.app import serve as serve_hub
+    from hub.rpc.call_record import facts_of_call
 
     with failures_told():
         settings = load_settings(
@@ -73,8 +80,11 @@ def serve(
                 tls_client_ca=tls_client_ca,
                 trust_domain=trust_domain,
                 backup_folder=backup_folder,
+                log_format=log_format,
+                log_level=log_level,
+                otlp_endpoint=otlp_endpoint,
                 config=config,
             )
         )
-        configure_logs()
+        configure_logs(settings.log_format, settings.log_level, facts_of_call=facts_of_call)
         serve_hub(settings)

@@ -1,5 +1,5 @@
-"""What holds for every call: who calls is found out, refusals become statuses, faults become INTERNAL
-with a reference.
+"""What holds for every call: it has a record, who calls is found out, refusals become statuses, faults
+become INTERNAL with a reference.
 
 The text of an exception that nobody caught would reach the client word for word; so nothing that is
 not a ``Refusal`` leaves the hub. It works for all four kinds of calls and for both ways of writing a
@@ -18,8 +18,10 @@ from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from hub.core.errors import InvalidRequest, Refusal, Violation
-from hub.rpc.error_table import Reference, grpc_status, status_from_refusal, status_of_fault
-from hub.rpc.identity import OWN_METHODS_PREFIX, Admission
+from hub.rpc.call_log import CallLog
+from hub.rpc.call_record import CallRecord, closing_status, current_record
+from hub.rpc.error_table import Reference, status_from_refusal, status_of_fault
+from hub.rpc.identity import OWN_METHODS_PREFIX, Admission, current_call
 from hub.rpc.open_streams import ErrorReporter
 from hub.rpc.streams import CONNECTION_LOST, STATUS_SECONDS_MAX
 
@@ -39,17 +41,18 @@ if TYPE_CHECKING:
 
 
 class FaultReporter:
-    """Turns what a handler raised into a status; faults are logged under a reference."""
+    """Turns what a handler raised into a status; faults are logged under a reference: the request id."""
 
     def __init__(self, new_reference: Callable[[], str]) -> None:
-        """Keep what makes the references that name a fault."""
+        """Keep what makes a reference for a fault that is no call's."""
         self._new_reference = new_reference
 
     def status_of(self, error: Exception, *, method: str) -> status_pb2.Status:
         """Return the status of a refusal, or INTERNAL with a reference that is also in the log."""
         if isinstance(error, Refusal):
             return status_from_refusal(error)
-        reference = Reference(self._new_reference())
+        record = current_record()
+        reference = Reference(self._new_reference() if record is None else record.request_id)
         log.error("call_failed", method=method, reference=reference, exc_info=error)
         return status_of_fault(reference)
 
@@ -57,9 +60,10 @@ class FaultReporter:
 class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler once."""
 
-    def __init__(self, reporter: ErrorReporter, admission: Admission) -> None:
-        """Keep what turns errors into statuses, and what finds out who calls."""
-        self._guard = CallGuard(reporter, admission)
+    def __init__(self, reporter: ErrorReporter, admission: Admission, calls: CallLog) -> None:
+        """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
+        self._guard = CallGuard(reporter, admission, calls)
+        self._calls = calls
         self._wrapped: dict[str, tuple[object, object]] = {}
 
     async def intercept_service(
@@ -70,6 +74,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         """Return the handler of a call, guarded; None for a method that nobody serves."""
         handler = await continuation(handler_call_details)
         if handler is None:
+            self._calls.unserved()
             return None
         method = handler_call_details.method
         known = self._wrapped.get(method)
@@ -82,34 +87,31 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
 class CallGuard:
     """Begins calls with who makes them, and ends them by what their handlers raise."""
 
-    def __init__(self, reporter: ErrorReporter, admission: Admission) -> None:
-        """Keep what turns errors into statuses, and what finds out who calls."""
+    def __init__(self, reporter: ErrorReporter, admission: Admission, calls: CallLog) -> None:
+        """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
         self._reporter = reporter
         self._admission = admission
+        self._calls = calls
 
-    def begin(self, context: Context[Request, Response], *, method: str) -> None:
+    def begin(self, context: Context[Request, Response], *, method: str) -> CallRecord:
         """Find out who calls.
 
         A call that begins with a stream of requests is not refused here: that is said in band, by
         ``BidirectionalStream``, else the client would not see why.
         """
-        self._admission.begin(context, method)
+        record = self._calls.begin(context, method)
+        record.call = self._admission.begin(context, method)
+        return record
 
-    def admit(
-        self,
-        raw: bytes | Request,
-        context: Context[Request, Response],
-        *,
-        method: str,
-        deserializer: Deserializer[Request] | None,
+    def decoded(
+        self, raw: bytes | Request, record: CallRecord, *, deserializer: Deserializer[Request] | None
     ) -> Request:
         """Return the request of a call that has one, decoded only once it is known who calls.
 
         Raises: Unauthenticated, PermissionDenied, InvalidRequest.
         """
-        call = self._admission.begin(context, method)
-        if call.refusal is not None:
-            raise call.refusal
+        if record.call is not None and record.call.refusal is not None:
+            raise record.call.refusal
         if deserializer is None:
             return cast("Request", raw)
         try:
@@ -117,17 +119,24 @@ class CallGuard:
         except DecodeError as error:
             raise _undecodable() from error
 
-    async def end(self, error: Exception, context: Context[Request, Response], *, method: str) -> NoReturn:
+    def over(self, record: CallRecord, *, is_stream: bool) -> None:
+        """Note that a call is over."""
+        self._calls.end(record, is_stream=is_stream)
+
+    async def end(
+        self, error: Exception, context: Context[Request, Response], *, record: CallRecord
+    ) -> NoReturn:
         """End a call with the status of an exception; what has ended it already goes on."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if isinstance(error, CONNECTION_LOST) or context.done():
-            log.debug("client_gone", method=method, error=type(error).__name__)
+            log.debug("client_gone", error=type(error).__name__)
             raise asyncio.CancelledError from error
-        status = self._reporter.status_of(error, method=method)
+        record.ended_by(error)
+        status = self._reporter.status_of(error, method=record.method)
         try:
             async with asyncio.timeout(STATUS_SECONDS_MAX):
-                await context.abort_with_status(grpc_status(status))
+                await context.abort_with_status(closing_status(status, context))
         except (TimeoutError, *CONNECTION_LOST) as late:
             # The status lies behind answers that the client does not read; gRPC keeps it for then.
             raise asyncio.CancelledError from late
@@ -179,11 +188,14 @@ def _undecodable() -> InvalidRequest:
 
 
 def _refusing_deserializer(deserializer: Deserializer[Request]) -> Deserializer[Request]:
-    """Return a deserializer that refuses what it cannot decode, to whoever reads the stream."""
+    """Return a deserializer that refuses what it cannot decode, to whoever reads the stream.
+
+    What a refused call sends is not decoded.
+    """
 
     def deserialize(raw: bytes) -> Request:
         try:
-            return deserializer(raw)
+            return deserializer(raw if current_call().refusal is None else b"")
         except DecodeError as error:
             raise _undecodable() from error
 
@@ -197,11 +209,16 @@ def _guard_unary(
     answer = cast("Callable[[Request, Context[Request, Response]], Awaitable[Response]]", behavior)
 
     async def guarded(raw: bytes | Request, context: Context[Request, Response]) -> Response:
+        record = guard.begin(context, method=method)
         try:
-            request = guard.admit(raw, context, method=method, deserializer=deserializer)
-            return await answer(request, context)
+            request = guard.decoded(raw, record, deserializer=deserializer)
+            response = await answer(request, context)
+            record.succeeded()
+            return response
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
-            await guard.end(error, context, method=method)
+            await guard.end(error, context, record=record)
+        finally:
+            guard.over(record, is_stream=False)
 
     return guarded
 
@@ -216,23 +233,31 @@ def _guard_stream(
         async def guarded_generator(
             raw: bytes | Request, context: Context[Request, Response]
         ) -> AsyncIterator[Response]:
+            record = guard.begin(context, method=method)
             try:
-                request = guard.admit(raw, context, method=method, deserializer=deserializer)
+                request = guard.decoded(raw, record, deserializer=deserializer)
                 async for response in generate(request, context):
                     yield response
+                record.succeeded()
             except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
-                await guard.end(error, context, method=method)
+                await guard.end(error, context, record=record)
+            finally:
+                guard.over(record, is_stream=True)
 
         return guarded_generator
 
     write_all = cast("Callable[[Request, Context[Request, Response]], Awaitable[None]]", behavior)
 
     async def guarded_writer(raw: bytes | Request, context: Context[Request, Response]) -> None:
+        record = guard.begin(context, method=method)
         try:
-            request = guard.admit(raw, context, method=method, deserializer=deserializer)
+            request = guard.decoded(raw, record, deserializer=deserializer)
             await write_all(request, context)
+            record.succeeded()
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
-            await guard.end(error, context, method=method)
+            await guard.end(error, context, record=record)
+        finally:
+            guard.over(record, is_stream=True)
 
     return guarded_writer
 
@@ -248,22 +273,28 @@ def _guard_requests(behavior: object, guard: CallGuard, *, method: str) -> objec
         async def guarded_generator(
             requests: Requests[Request], context: Context[Request, Response]
         ) -> AsyncIterator[Response]:
+            record = guard.begin(context, method=method)
             try:
-                guard.begin(context, method=method)
                 async for response in generate(requests, context):
                     yield response
+                record.succeeded()
             except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
-                await guard.end(error, context, method=method)
+                await guard.end(error, context, record=record)
+            finally:
+                guard.over(record, is_stream=True)
 
         return guarded_generator
 
     write_all = cast("Callable[[Requests[Request], Context[Request, Response]], Awaitable[None]]", behavior)
 
     async def guarded_writer(requests: Requests[Request], context: Context[Request, Response]) -> None:
+        record = guard.begin(context, method=method)
         try:
-            guard.begin(context, method=method)
             await write_all(requests, context)
+            record.succeeded()
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
-            await guard.end(error, context, method=method)
+            await guard.end(error, context, record=record)
+        finally:
+            guard.over(record, is_stream=True)
 
     return guarded_writer

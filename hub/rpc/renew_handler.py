@@ -31,9 +31,16 @@ class RenewHandler:
     """Serves RenewLeases."""
 
     def __init__(
-        self, leases: Leases, *, aborts: LeaseAborts, open_streams: OpenStreams, limits: Limits
+        self,
+        leases: Leases,
+        *,
+        aborts: LeaseAborts,
+        open_streams: OpenStreams,
+        limits: Limits,
+        on_refused: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        """Bind the use cases."""
+        """Bind the use cases; ``on_refused`` is told the reason of each renewal that is refused."""
+        self.on_refused = on_refused
         self.leases = leases
         self.aborts = aborts
         self.limits = limits
@@ -149,6 +156,7 @@ class _RenewStream:
         for (credential, _), outcome in zip(renewals, outcomes, strict=True):
             response.results.append(renewal_to_proto(credential, outcome))
             if isinstance(outcome, Refusal):
+                self._handler.on_refused(outcome.reason)
                 if self._is_heard(credential.resource, credential.fencing_token):
                     self.forget(credential.resource)
             else:

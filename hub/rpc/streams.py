@@ -18,7 +18,7 @@ from google.rpc import status_pb2
 
 from hub.core.errors import HubStopping, LimitReached, Refusal
 from hub.core.limits import Limits
-from hub.rpc.error_table import grpc_status
+from hub.rpc.call_record import closing_status, current_record
 from hub.rpc.open_streams import OpenStreams
 
 Request = TypeVar("Request")
@@ -50,6 +50,7 @@ class BidirectionalStream(Generic[Request, Response]):
         "_method",
         "_open_streams",
         "_reading",
+        "_record",
         "_write_begin_seconds",
         "_write_lock",
         "_writing",
@@ -75,6 +76,7 @@ class BidirectionalStream(Generic[Request, Response]):
         self._context = context
         self._method = method
         self._error_response = error_response
+        self._record = current_record()
         self._half_closed = asyncio.Event()
         self._write_lock = asyncio.Lock()
         self._writing: asyncio.Task[object] | None = None
@@ -124,7 +126,7 @@ class BidirectionalStream(Generic[Request, Response]):
             if isinstance(error, Exception) and not isinstance(error, grpc.aio.AbortError):
                 if isinstance(error, CONNECTION_LOST):
                     return False
-                self._begin_ending(self._open_streams.reporter.status_of(error, method=self._method))
+                self._end_by(error)
             if self._ending is None or isinstance(error, asyncio.CancelledError):
                 return False
             await self._read_to_the_end()
@@ -200,7 +202,7 @@ class BidirectionalStream(Generic[Request, Response]):
 
     def end(self, refusal: Refusal) -> None:
         """Begin to end the stream with a refusal; the first one counts. Returns at once."""
-        self._begin_ending(self._open_streams.reporter.status_of(refusal, method=self._method))
+        self._end_by(refusal)
 
     def drain(self) -> None:
         """End the stream because the hub stops."""
@@ -225,8 +227,12 @@ class BidirectionalStream(Generic[Request, Response]):
         finally:
             self._writing = None
 
-    def _begin_ending(self, status: status_pb2.Status) -> None:
+    def _end_by(self, error: Exception) -> None:
+        """Begin to end the stream with what was raised; the first one counts."""
+        status = self._open_streams.reporter.status_of(error, method=self._method)
         if self._ending is None:
+            if self._record is not None:
+                self._record.ended_by(error)
             self._ending = asyncio.get_running_loop().create_task(self._say_and_end(status))
             if self.on_ending is not None:
                 self.on_ending()
@@ -338,4 +344,4 @@ async def _say_and_end(
         pass  # the status follows all the same
     with suppress(TimeoutError, grpc.aio.AbortError, *CONNECTION_LOST):
         async with asyncio.timeout(STATUS_SECONDS_MAX):
-            await context.abort_with_status(grpc_status(status))
+            await context.abort_with_status(closing_status(status, context))

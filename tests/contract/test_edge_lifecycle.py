@@ -309,8 +309,8 @@ def test_the_http_port_says_whether_the_hub_lives(tmp_path: Path) -> None:
             stream.ask(batch(1, 3))
             stream.ask(batch(2, 3))
             metrics = page(hub, "/metrics")[1].splitlines()
-        assert 'synchub_events_total{outcome="accepted"} 4.0' in metrics
-        assert 'synchub_events_total{outcome="duplicate"} 2.0' in metrics
+        assert 'synchub_events_total{hub_project="h",outcome="accepted"} 4.0' in metrics
+        assert 'synchub_events_total{hub_project="h",outcome="duplicate"} 2.0' in metrics
         assert 'synchub_streams_open{method="PushEvents"} 1.0' in metrics
 
 

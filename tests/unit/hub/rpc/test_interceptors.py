@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from hub.core.errors import NotFound
+from hub.rpc.call_log import CallLog
 from hub.rpc.interceptors import FaultReporter, RefusalInterceptor
 from synchub.channel import Refusal, refusal_from_error
 from tests.unit.hub.rpc.admitting import open_admission
@@ -59,7 +60,13 @@ KINDS: Final = tuple(handlers_raising(Exception()))
 async def ended(kind: str, error: Exception) -> tuple[list[bytes], Refusal]:
     """What came, and what the call ended with."""
     server = grpc.aio.server(
-        interceptors=[RefusalInterceptor(FaultReporter(lambda: "reference-1"), open_admission())]
+        interceptors=[
+            RefusalInterceptor(
+                FaultReporter(lambda: "none"),
+                open_admission(),
+                CallLog(new_request_id=lambda: "reference-1"),
+            )
+        ]
     )
     generic = grpc.method_handlers_generic_handler("test.Service", handlers_raising(error))
     server.add_generic_rpc_handlers((generic,))
@@ -125,7 +132,9 @@ async def test_a_cancelled_handler_stays_cancelled() -> None:
             seen.set_result(error)
             raise
 
-    server = grpc.aio.server(interceptors=[RefusalInterceptor(FaultReporter(lambda: ""), open_admission())])
+    server = grpc.aio.server(
+        interceptors=[RefusalInterceptor(FaultReporter(lambda: ""), open_admission(), CallLog())]
+    )
     handler = grpc.stream_stream_rpc_method_handler(waits, echo, echo)
     generic = grpc.method_handlers_generic_handler("test.Service", {"Waits": handler})
     server.add_generic_rpc_handlers((generic,))
