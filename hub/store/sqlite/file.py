@@ -15,6 +15,7 @@ import apsw
 
 from hub.core.errors import StartRefused, StoreInUse
 from hub.store.sql_files import load_migrations
+from hub.store.sqlite.session import problem_of
 
 APPLICATION_ID = 0x53594E48
 """Marks a file as a hub's store ("SYNH"); stands in the file's header."""
@@ -64,8 +65,10 @@ def exclusive_lock(database: Path) -> Iterator[None]:
         sentence = f"another hub (pid {pid}) already serves {database}."
         raise StoreInUse(sentence, "Stop it first, or give this one another --db.", pid) from error
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        # On a full disk the lock holds as well; only whose it is cannot be told.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         with suppress(OSError):
@@ -148,7 +151,7 @@ def prepare(database: Path, *, busy_timeout_seconds: float) -> int:
         finally:
             connection.close(True)
     except apsw.Error as error:
-        sentence = f"cannot open the store {database}: {error}."
+        sentence = f"cannot open the store {database}: {problem_of(error, str(database))} ({error})."
         raise StartRefused(sentence, "Check the disk, the file's permissions and free space.") from error
 
 

@@ -49,7 +49,7 @@ def unavailable(
 ) -> StorageUnavailable:
     """Note what the engine said, for the operator, and return what a client may know."""
     health.failed(
-        _problem(error, database),
+        problem_of(error, database),
         is_writing=is_writing,
         during=during,
         error=type(error).__name__,
@@ -58,7 +58,7 @@ def unavailable(
     return StorageUnavailable()
 
 
-def _problem(error: Exception, database: str) -> str:
+def problem_of(error: Exception, database: str) -> str:
     """Say in words what keeps a store from being written or read."""
     # On a full disk, syncs and the files beside the store fail with errors of other names.
     if isinstance(error, apsw.FullError) or _free_bytes(database) < FULL_DISK_BYTES:
