@@ -4,6 +4,13 @@ Exit codes: 0 done, 1 refused or failed with a sentence on standard error, 2 wro
 mistake never shows a traceback.
 """
 
+import os
+
+# gRPC's own log would let strangers write lines of their choice into the hub's: it has the names that they
+# ask for at handshakes. What matters are the ends of calls, which programs see themselves. It is read when
+# gRPC is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 from hub.cli.main import main
 
 __all__ = ["main"]

@@ -1,7 +1,5 @@
 """``synchub serve``: the hub itself."""
 
-import os
-
 from hub.cli.logs import configure_logs
 from hub.cli.output import failures_told
 from hub.cli.serve_options import (
@@ -58,9 +56,6 @@ def serve(
     Prints one line when it is ready, with the real ports. Every setting is also an environment
     variable (SYNCHUB_LISTEN, SYNCHUB_LIMITS__PRESENCE_TTL_SECONDS, …).
     """
-    # Its own log would let strangers write lines of their choice: it has the names that they ask for at
-    # handshakes. What matters to the hub are its calls' ends, which it sees itself.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Imported only here: other commands need neither a store nor a server.
     from hub.app import serve as serve_hub
     from hub.rpc.call_record import facts_of_call

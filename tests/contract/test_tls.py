@@ -27,7 +27,7 @@ from tests.contract.conftest import settings_in
 from tests.contract.conversation import Conversation, refusal_of
 from tests.contract.hub_in_thread import HubInThread
 from tests.contract.pushing import events, push
-from tests.contract.tls import Authority, CertificateFolder, replace_file, trusting, with_tls
+from tests.contract.tls import Authority, CertificateFolder, client_hello, replace_file, trusting, with_tls
 
 SECONDS_MAX: Final = 20.0
 HANDSHAKE_SECONDS_MAX: Final = 15.0
@@ -183,15 +183,6 @@ def junk(rng: random.Random) -> list[bytes]:
         *(rng.randbytes(rng.randrange(1, 5_000)) for _ in range(30)),
         *(mutated(hello, rng) for _ in range(30)),
     ]
-
-
-def client_hello() -> bytes:
-    """The first words of TLS."""
-    outgoing = ssl.MemoryBIO()
-    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    return outgoing.read()
 
 
 def mutated(words: bytes, rng: random.Random) -> bytes:

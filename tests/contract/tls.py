@@ -2,8 +2,9 @@
 
 import datetime
 import ipaddress
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -142,6 +143,15 @@ def replace_file(file: Path, contents: bytes) -> None:
     new.touch(mode=0o600)
     new.write_bytes(contents)
     new.replace(file)
+
+
+def client_hello() -> bytes:
+    """The first words of a client's handshake; it asks for ``localhost``."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
 
 
 def with_tls(settings: HubSettings, certificates: CertificateFolder) -> HubSettings:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,15 +18,26 @@ HUB_PROJECT: Final = "tenant"
 class HubProcess:
     """A hub that was started with ``synchub serve``."""
 
-    def __init__(self, database: Path, listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        database: Path,
+        listen: str = "127.0.0.1:0",
+        *,
+        more: Sequence[str] = (),
+        log: Path | None = None,
+    ) -> None:
+        """``more`` arguments win over those before; ``log`` is where standard error goes, if anywhere."""
         arguments = [str(SYNCHUB), "serve", "--db", str(database), "--listen", listen, "--http", "none"]
-        self._process = subprocess.Popen(
-            arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        with open(log or os.devnull, "ab") as errors:
+            self._process = subprocess.Popen(
+                [*arguments, *more], stdout=subprocess.PIPE, stderr=errors, text=True
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line.startswith("listening on "), line
-        self.address = line.split()[2]
+        words = line.split()
+        self.address = words[2]
+        self.http_address = words[4] if len(words) > 4 else ""
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
