@@ -7,19 +7,24 @@ import typer
 
 from hub.cli import (
     alerts,
+    backup,
     demo,
     events,
     export,
     info,
     journal,
     leases,
+    migrate,
     outbox,
     projects,
+    prune,
+    restore,
     runs,
     runtimes,
     serve,
     tail,
     token,
+    verify,
 )
 from hub.cli.output import failures_told
 from hub.cli.shown_credentials import add_credential_options
@@ -63,6 +68,11 @@ app.add_typer(outbox.app, name="outbox")
 app.add_typer(projects.app, name="project")
 app.add_typer(projects.app, name="projects", hidden=True)  # its former name
 app.add_typer(token.app, name="token")
+app.command("backup", epilog=backup.EXAMPLES)(backup.backup)
+app.command("restore", epilog=restore.EXAMPLES)(restore.restore)
+app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
+app.command("prune", epilog=prune.EXAMPLES)(prune.prune)
+app.command("migrate", epilog=migrate.EXAMPLES)(migrate.migrate)
 app.command("info", epilog=info.EXAMPLES)(info.info)
 
 # After the last command: each that asks a hub takes the options that say what it shows.

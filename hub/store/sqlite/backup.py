@@ -10,7 +10,7 @@ on stable storage. What was interrupted leaves at most a ``.part``, which the ne
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -52,7 +52,9 @@ class SqliteBackups:
         self._limits = limits
         remove_unfinished(folder)
 
-    def take(self, file_name: str, *, is_stopping: Callable[[], bool]) -> Iterator[BackupProgress]:
+    def take(
+        self, file_name: str, *, is_stopping: Callable[[], bool]
+    ) -> Generator[BackupProgress, None, None]:
         """Take a backup; see ``BackupMaker.take``."""
         remove_unfinished(self._folder)
         try:
@@ -82,7 +84,7 @@ class BackupDamaged(Exception):
 
 def take_backup(
     database: Path, to: Path, *, limits: Limits, is_stopping: Callable[[], bool] = lambda: False
-) -> Iterator[BackupProgress]:
+) -> Generator[BackupProgress, None, None]:
     """Copy a store to a file that must not be there yet, and verify it; the last progress is ``DONE``.
 
     Raises: FileExistsError; BackupDamaged; Stopped; OSError and apsw.Error where it cannot be written.

@@ -5,7 +5,7 @@ above all that could have been given, and nobody holds anything.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
@@ -40,7 +40,7 @@ def restore_backup(
     restore: Restore,
     limits: Limits,
     is_stopping: Callable[[], bool] = lambda: False,
-) -> Iterator[BackupProgress | Restored]:
+) -> Generator[BackupProgress | Restored, None, None]:
     """Make a store of a backup, in a file that must not be there yet; the last thing given is what was done.
 
     The file appears when all is done; where anything fails, or it is stopped, nothing is left.
@@ -75,7 +75,7 @@ def restore_in_place(
     restore: Restore,
     limits: Limits,
     is_stopping: Callable[[], bool] = lambda: False,
-) -> Iterator[BackupProgress | Restored]:
+) -> Generator[BackupProgress | Restored, None, None]:
     """Begin a new life of a store that somebody restored by other means, such as a copied file.
 
     Raises: StartRefused; BackupDamaged; Stopped; OSError and apsw.Error.

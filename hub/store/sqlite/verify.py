@@ -4,7 +4,7 @@ Reads only, and in short transactions, so that a hub may go on with the file mea
 while nobody writes is left out then. Memory is bounded by a page of events.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +72,7 @@ class _Verification:
 
 def verify_store(
     database: Path, *, limits: Limits, is_quiet: bool, is_stopping: Callable[[], bool] = lambda: False
-) -> Iterator[VerifyProgress]:
+) -> Generator[VerifyProgress, None, None]:
     """Verify a file, giving how far it is and what was found since the last time.
 
     ``is_quiet``: nobody writes meanwhile, so that also its structure (``integrity_check``) and what is
