@@ -1,6 +1,6 @@
 """What services may rely on when they take backups, the same over every engine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Protocol
 
 from hub.core.backup import BackupProgress
@@ -9,7 +9,9 @@ from hub.core.backup import BackupProgress
 class BackupMaker(Protocol):
     """Takes backups of the whole store."""
 
-    def take(self, file_name: str, *, is_stopping: Callable[[], bool]) -> Iterator[BackupProgress]:
+    def take(
+        self, file_name: str, *, is_stopping: Callable[[], bool]
+    ) -> Generator[BackupProgress, None, None]:
         """Take a backup while the hub goes on; each step takes a moment, for a thread of its own.
 
         The last step says ``DONE``: the file is whole, verified and on stable storage. Closing the
