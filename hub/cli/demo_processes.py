@@ -1,6 +1,7 @@
 """The programs that the demo runs, as real processes in a folder of their own."""
 
 import json
+import os
 import select
 import signal
 import subprocess
@@ -29,6 +30,7 @@ class DemoProcesses:
     def __init__(self, folder: Path) -> None:
         """Nothing runs yet; everything that they write lies in the folder."""
         self._folder = folder
+        self._environment = _environment_without_settings(folder / "agent.toml")
         self._data = folder / "agent"
         self._listen = "127.0.0.1:0"
         self._hub: subprocess.Popen[str] | None = None
@@ -66,7 +68,9 @@ class DemoProcesses:
         """Start a command of the agent with both its outputs kept."""
         name, *rest = arguments
         command = [sys.executable, "-m", "runtime_agent", name, "--data", str(self._data), *rest]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment
+        )
         self._started.append(process)
         return process
 
@@ -100,6 +104,7 @@ class DemoProcesses:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                env=self._environment,
             )
         self._started.append(process)
         return DemoWorker(process)
@@ -128,7 +133,11 @@ class DemoProcesses:
         """Start a program and return it with the line that says that it is ready."""
         with (self._folder / log).open("ab") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
+                [sys.executable, "-m", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=self._environment,
             )
         self._started.append(process)
         assert process.stdout is not None
@@ -142,6 +151,17 @@ class DemoProcesses:
         process.wait()
         said = (self._folder / log).read_text(errors="replace").strip().splitlines()
         raise CommandFailed(f"{arguments[0]} did not start: {said[-1] if said else 'it said nothing'}")
+
+
+def _environment_without_settings(agent_file: Path) -> dict[str, str]:
+    """Return this environment without what is meant for other hubs and agents, such as tokens.
+
+    ``agent_file``: stands in for the settings file that the agent would look for.
+    """
+    agent_file.touch()
+    settings = ("SYNCHUB_", "RUNTIME_AGENT_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
+    return {**kept, "RUNTIME_AGENT_CONFIG": str(agent_file)}
 
 
 class DemoWorker:

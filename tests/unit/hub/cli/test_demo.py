@@ -9,6 +9,7 @@ import pytest
 from hub.cli.demo_figures import Check, tell_checks
 from hub.cli.demo_input import write_history, write_installed_files
 from hub.cli.demo_lease import FencedLease
+from hub.cli.demo_processes import DemoProcesses
 from hub.cli.output import CommandFailed
 
 RIGHT = Check("gaps in the sequences", "0", True)
@@ -90,3 +91,15 @@ def test_a_late_write_that_is_refused_is_right_and_told() -> None:
 )
 def test_a_lease_that_did_not_fence_is_a_wrong_figure(wrong: FencedLease) -> None:
     assert not all(check.is_right for check in wrong.checks())
+
+
+def test_what_is_meant_for_other_hubs_and_agents_does_not_reach_the_demos_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("SYNCHUB_CREDENTIALS", "SYNCHUB_TOKEN", "RUNTIME_AGENT_CA_FILE", "RUNTIME_AGENT_CONFIG"):
+        monkeypatch.setenv(name, "elsewhere")
+    environment = DemoProcesses(tmp_path)._environment
+    ours = {name: value for name, value in environment.items() if name.startswith(("SYNCHUB_", "RUNTIME_"))}
+    assert ours == {"RUNTIME_AGENT_CONFIG": str(tmp_path / "agent.toml")}
+    assert (tmp_path / "agent.toml").read_bytes() == b""
+    assert environment["PATH"]
