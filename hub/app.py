@@ -117,6 +117,8 @@ async def running_hub(
         stack.callback(executor.shutdown)
         parts = HubParts(store, executor, settings=settings, access=access)
         stack.callback(parts.backup_executor.shutdown)
+        if parts.tracer is not None:
+            stack.callback(parts.tracer.close)
         hub = _Hub(
             parts,
             access=access,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.metadata import version
 from threading import Thread
 from typing import Final
 from uuid import uuid4
@@ -41,6 +42,7 @@ from hub.store.backup_contract import BackupMaker
 from hub.store.contract import Changes
 from hub.store.sqlite.backup import SqliteBackups
 from hub.store.store import SqlStore
+from hub.telemetry.start import start_tracer
 from synchub.contract import NANOS_PER_SECOND
 
 REFERENCE_CHARACTERS: Final = 12
@@ -124,7 +126,13 @@ class HubParts:
             are_credentials_required=access.are_credentials_required,
             trust_domain=access.trust_domain,
         )
-        self.calls = CallLog(self.metrics, limits=limits)
+        self.tracer = start_tracer(
+            settings.otlp_endpoint,
+            version=version("synchub"),
+            limits=limits,
+            count_spans=self.metrics.span_ended,
+        )
+        self.calls = CallLog(self.metrics, limits=limits, tracer=self.tracer)
         self.reporter = FaultReporter(lambda: uuid4().hex[:REFERENCE_CHARACTERS])
         self.streams = OpenStreams(limits=limits, reporter=self.reporter)
         watch_gauges(self)

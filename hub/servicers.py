@@ -64,6 +64,7 @@ def add_services(parts: HubParts, server: grpc.aio.Server) -> tuple[str, ...]:
         instruments=parts.metrics,
         wall_nanos=time.time_ns,
         credential_nanos=parts.credential_nanos,
+        tracer=parts.tracer,
     )
     sync_service = SyncService(
         push=PushHandler(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hub.core.alert import Observation, observations_of_batch
 from hub.core.errors import RuntimeDuplicated
@@ -38,6 +39,7 @@ from hub.service.alert_book import AlertBook
 from hub.service.instruments import Instruments
 from hub.service.rates import ProjectGuesses
 from hub.service.token_book import check_still_counts
+from hub.service.traces import Span, Tracer
 from hub.service.writer import AsyncWriter, Command, Lane
 from hub.store.contract import WriteTransaction
 
@@ -63,10 +65,12 @@ class Ingest:
         instruments: Instruments,
         wall_nanos: Callable[[], int],
         credential_nanos: Callable[[], int],
+        tracer: Tracer | None = None,
     ) -> None:
         """Bind the writer; ``wall_nanos`` gives receive times, which decide nothing, ``credential_nanos``
-        the time by which credentials end.
+        the time by which credentials end; without ``tracer`` nobody traces.
         """
+        self._tracer = tracer
         self._writer = writer
         self._alert_book = alert_book
         self._guesses = guesses
@@ -81,12 +85,21 @@ class Ingest:
         The future's result is a durable promise. It raises RuntimeDuplicated, PermissionDenied,
         RateLimited, QuotaExceeded, LimitReached, StorageUnavailable (the outcome is unknown) or HubStopping.
         """
-        return await self._writer.submit(
-            self.command(caller, batch),
-            lane=Lane.INGEST,
-            bytes_count=batch.bytes_count,
-            hub_project=caller.hub_project,
-        )
+        span = None if self._tracer is None else self._tracer.begin_batch(caller, batch)
+        try:
+            future = await self._writer.submit(
+                self.command(caller, batch),
+                lane=Lane.INGEST,
+                bytes_count=batch.bytes_count,
+                hub_project=caller.hub_project,
+            )
+        except BaseException as error:
+            if span is not None:
+                span.end({}, error=type(error).__name__)
+            raise
+        if span is not None:
+            future.add_done_callback(partial(_end_span, span))
+        return future
 
     def command(self, caller: Caller, batch: PushBatch) -> Command[PushOutcome]:
         """Return the command that ingests a batch."""
@@ -137,6 +150,24 @@ class Ingest:
             conflicts=conflicts,
             bytes_count=batch.bytes_count,
         )
+
+
+def _end_span(span: Span, future: "asyncio.Future[PushOutcome]") -> None:
+    """End the span of a batch whose group was committed, or given up."""
+    if future.cancelled():
+        span.end({}, error="Cancelled")
+        return
+    error = future.exception()
+    if error is not None:
+        span.end({}, error=type(error).__name__)
+        return
+    decision = future.result().decision
+    facts: dict[str, str | int] = {
+        "synchub.accepted_count": len(decision.accepted),
+        "synchub.duplicate_count": decision.duplicate_count,
+        "synchub.conflict_count": len(decision.conflicts),
+    }
+    span.end(facts, error=None)
 
 
 def apply_batch(

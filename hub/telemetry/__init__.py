@@ -1,0 +1,1 @@
+"""Traces, exported by OpenTelemetry; imported only where somebody asks for them (the extra ``otel``)."""
