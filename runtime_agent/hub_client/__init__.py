@@ -18,5 +18,6 @@ and ``async_outbox.py`` deliver messages (``outgoing.py`` is one of them), by wh
 For the agent: ``link.py`` connects again and again and runs one ``push_session.py`` after the other,
 which reconciles (``reconcile_queue.py``, ``reconciler.py``) and then pushes what ``core/push.py`` says;
 ``presence.py`` sends heartbeats on a connection of its own; ``hub_calls.py`` is all of gRPC that they
-need; ``codec.py`` is where values become messages.
+need; ``codec.py`` is where values become messages. Where a credential is refused, ``refusal_words.py``
+says so in ``status``, and ``credential_wait.py`` waits until it is replaced.
 """

@@ -87,7 +87,8 @@ class AsyncHubClient(AsyncLeaseMethods, AsyncJournalMethods):
         """Return a client of the hubs at ``HOST:PORT[,HOST:PORT…]``; the first call connects.
 
         Runtime and instance are who holds leases where nothing else is said: this host, and a random id.
-        With credentials by which the hub knows who calls, the hub project may be left out: it is theirs.
+        With credentials by which the hub knows who calls, the hub project may be left out: it is theirs;
+        the runtime has to be given where they are one runtime's.
 
         Raises: AddressError where the addresses cannot be read, CredentialsError where a file cannot.
         """

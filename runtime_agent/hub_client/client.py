@@ -9,6 +9,11 @@
             for event in update.events:
                 print(event.position, event.event_type, event.payload)
 
+A hub on a network is asked with credentials, whose files are read again when they change::
+
+    shown = Credentials(token_file="me.token", ca_file="hub-ca.pem")
+    with HubClient.connect("hub.example:7443", credentials=shown) as hub: ...
+
 Every failure is a ``HubCallError``: decide on its ``reason`` (the bare reasons of the wire; "" where no
 hub answered), show its ``sentence`` to people. Lists are read page by page as they are iterated, so
 that memory stays bounded. A program that must not lose events uses the agent instead: it keeps them
@@ -89,7 +94,8 @@ class HubClient(LeaseMethods, JournalMethods):
         """Return a client of the hubs at ``HOST:PORT[,HOST:PORT…]``; the first call connects.
 
         Runtime and instance are who holds leases where nothing else is said: this host, and a random id.
-        With credentials by which the hub knows who calls, the hub project may be left out: it is theirs.
+        With credentials by which the hub knows who calls, the hub project may be left out: it is theirs;
+        the runtime has to be given where they are one runtime's.
 
         Raises: AddressError where the addresses cannot be read, CredentialsError where a file cannot.
         """
