@@ -32,7 +32,9 @@ from runtime_agent.core.errors import (
     LogQueueFullError,
     RuntimeAgentError,
 )
+from runtime_agent.core.trace import traced
 from runtime_agent.core.values import Appended, AppendRequest, RunKey
+from runtime_agent.current_trace import current_traceparent
 from runtime_agent.event_log.log_thread import LogThread
 from runtime_agent.event_log.opening import take_folder
 from runtime_agent.local_api.codec import append_request_to_proto
@@ -104,13 +106,17 @@ class OpenLocalLog:
         """True where a running agent writes, False where this process does."""
         return self._way.is_through_agent
 
-    def append(self, request: AppendRequest) -> Appended:
-        """Append, and return once it is on stable storage; errors as ``LocalLog.append_soon``."""
-        return self._way.append_soon(request).result()
+    def append(self, request: AppendRequest, *, traceparent: str | None = None) -> Appended:
+        """Append, and return once it is on stable storage; errors as ``LocalLog.append_soon``.
 
-    def append_soon(self, request: AppendRequest) -> "Future[Appended]":
-        """See ``LocalLog.append_soon``."""
-        return self._way.append_soon(request)
+        The events carry a trace context to the hub: this one (W3C's ``traceparent``), else that of the
+        OpenTelemetry span that the program is in.
+        """
+        return self.append_soon(request, traceparent=traceparent).result()
+
+    def append_soon(self, request: AppendRequest, *, traceparent: str | None = None) -> "Future[Appended]":
+        """See ``LocalLog.append_soon``, and ``append`` for the trace."""
+        return self._way.append_soon(traced(request, traceparent or current_traceparent()))
 
     def release(self, run: RunKey) -> None:
         """See ``LocalLog.release``."""

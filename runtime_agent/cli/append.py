@@ -20,6 +20,7 @@ from runtime_agent.cli.options import (
 )
 from runtime_agent.core.errors import UsageError
 from runtime_agent.core.values import AppendRequest, NewEvent, RunKey
+from runtime_agent.current_trace import traceparent_of_environment
 from runtime_agent.local_client import open_local_log
 from synchub.contract import PAYLOAD_BYTES_MAX
 
@@ -56,7 +57,8 @@ def append(
 ) -> None:
     """Append one event and print its sequence once it is on stable storage.
 
-    The payload comes from --payload, --file, or standard input where that is not a terminal.
+    The payload comes from --payload, --file, or standard input where that is not a terminal. Where
+    TRACEPARENT is set, the event carries that trace context to the hub.
 
     Examples:
 
@@ -73,7 +75,7 @@ def append(
     )
     request = AppendRequest(RunKey(project, run), (event,), append_id=append_id)
     with open_local_log(data_folder(data), role="append", wait_seconds=wait) as log:
-        appended = log.append(request)
+        appended = log.append(request, traceparent=traceparent_of_environment())
     if json_output:
         facts = {
             "project_id": project,

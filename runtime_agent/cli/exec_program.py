@@ -67,7 +67,8 @@ def exec_program(
 
     Each event is one line with its newline (a longer line than 64 KiB becomes several), so that the
     payloads of a stream, one after the other, are the output byte for byte. The `exit` event is final
-    and says `exit_code` (and `signal`). The exit code is passed on (128 + n for a signal n),
+    and says `exit_code` (and `signal`). Where TRACEPARENT is set, the events carry that trace context to
+    the hub. The exit code is passed on (128 + n for a signal n),
     whatever happens to log, agent or hub.
 
     Example:

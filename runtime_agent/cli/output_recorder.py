@@ -18,6 +18,7 @@ from runtime_agent.core.errors import (
     RuntimeAgentError,
 )
 from runtime_agent.core.values import AppendRequest, NewEvent, RunKey
+from runtime_agent.current_trace import traceparent_of_environment
 from runtime_agent.local_client import OpenLocalLog, open_local_log
 
 EXIT_EVENT_TYPE: Final = "exit"
@@ -61,6 +62,7 @@ class OutputRecorder:
         self._is_failing = False
         self._log: OpenLocalLog | None = None
         self._opened_at = 0.0
+        self._traceparent = traceparent_of_environment()
         self._append_id_prefix = f"exec-{token_hex(8)}"
         self._append_number = 0
         self._thread = threading.Thread(target=self._write_loop, name="output-recorder", daemon=True)
@@ -184,7 +186,8 @@ class OutputRecorder:
                 if self._log is None:
                     self._log = open_local_log(self._folder, role="exec")
                     self._opened_at = self._monotonic_seconds()
-                self._log.append_soon(request).result(timeout=limits.ANSWER_WAIT_SECONDS)
+                appending = self._log.append_soon(request, traceparent=self._traceparent)
+                appending.result(timeout=limits.ANSWER_WAIT_SECONDS)
             except LogFullError as error:
                 self._note_fault(str(error))
             except (AppendError, LogForeignError, LogNewerError) as error:

@@ -18,6 +18,7 @@ from runtime_agent.core.errors import (
     SequenceExhaustedError,
     WrongSequenceError,
 )
+from runtime_agent.core.trace import TRACEPARENT
 from runtime_agent.core.values import Appended, AppendRequest, HubLimits, RunKey
 from runtime_agent.event_log.checks import request_fault
 from runtime_agent.event_log.contract import AppendOutcome
@@ -187,15 +188,20 @@ class AppendGroup:
 
 
 def _request_hash(request: AppendRequest) -> bytes:
-    """Hash the content as it was given: a repeat is stamped with another time, and is the same."""
+    """Hash the content as it was given: a repeat is stamped with another time, may be of another trace, and
+    is the same.
+    """
     digest = sha256()
     for event in request.events:
+        attributes = event.attributes
+        if TRACEPARENT in attributes:
+            attributes = {key: value for key, value in attributes.items() if key != TRACEPARENT}
         digest.update(
             content_hash(
                 event.event_type,
                 event.event_time_nanos,
                 is_final=event.is_final,
-                attributes=event.attributes,
+                attributes=attributes,
                 payload=event.payload,
             )
         )
