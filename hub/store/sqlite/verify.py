@@ -31,6 +31,9 @@ PROBLEMS_MAX: Final = 16
 STEPS_BETWEEN_LOOKS: Final = 100_000
 """Steps of SQLite's machine after which it is looked whether to stop."""
 
+DAMAGED: Final = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError)
+"""What SQLite raises where a file is not as its schema says; that is a finding."""
+
 _STATEMENTS: Final[Mapping[str, str]] = load_statements("hub.store.sqlite", "operations.sql", "reading.sql")
 
 
@@ -86,6 +89,9 @@ def verify_store(
         raise StartRefused(f"the store {database} is not there.", "Give the path of a hub's store.")
     try:
         connection = file.connect_for_reading(database, busy_timeout_seconds=limits.busy_timeout_seconds)
+    except DAMAGED as error:
+        yield VerifyProgress(findings=(_unreadable_finding(error),))
+        return
     except apsw.Error as error:
         raise _unreadable(database, error) from error
     try:
@@ -118,6 +124,7 @@ def _verify(verification: _Verification, database: Path) -> Iterator[VerifyProgr
             yield _found(verification, Finding("its schema is not the one that its migrations make"))
         if verification.is_quiet:
             yield _found(verification, *_structure(verification))
+            yield _found(verification, *_missing_rows(verification))
         before = connection.pragma("data_version")
         tenants = [
             _TenantRow._make(cast("tuple[int, str, int]", row))
@@ -131,10 +138,10 @@ def _verify(verification: _Verification, database: Path) -> Iterator[VerifyProgr
             yield _found(verification, *_tenant(verification, tenant))
             if verification.is_quiet and before == connection.pragma("data_version"):
                 yield _found(verification, *_counts(verification, tenant))
-    except (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError) as error:
-        yield _found(verification, Finding(f"it cannot be read any further: {error}"))
+    except DAMAGED as error:
+        yield _found(verification, _unreadable_finding(error))
     except StorageUnavailable as error:
-        yield _found(verification, Finding(f"it cannot be read any further: {error.__cause__}"))
+        yield _found(verification, _unreadable_finding(error.__cause__ or error))
     except apsw.Error as error:
         raise _unreadable(database, error) from error
 
@@ -149,12 +156,17 @@ def _structure(verification: _Verification) -> list[Finding]:
     """Ask SQLite whether pages, indexes and constraints are whole."""
     connection = verification.connection
     with interruptible(connection, verification.is_stopping):
-        texts = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})")]
+        rows = connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})").fetchall()
+    problems = [" ".join(str(row[0]).split()) for row in rows]
+    return [Finding(f"the structure of the file is damaged: {each}") for each in problems if each != "ok"]
+
+
+def _missing_rows(verification: _Verification) -> list[Finding]:
+    """Ask SQLite for rows that belong to rows which are not there."""
+    connection = verification.connection
+    with interruptible(connection, verification.is_stopping):
         tables = {str(row[0]) for row in connection.execute("PRAGMA foreign_key_check")}
-    return [
-        *(Finding(f"the structure of the file is damaged: {text}") for text in texts if text != "ok"),
-        *(Finding(f"rows of {table} belong to rows that are not there") for table in sorted(tables)),
-    ]
+    return [Finding(f"rows of {table} belong to rows that are not there") for table in sorted(tables)]
 
 
 def _lives(verification: _Verification) -> Iterator[Finding]:
@@ -242,6 +254,10 @@ def _counts(verification: _Verification, tenant: _TenantRow) -> Iterator[Finding
             f" and there are {counted.active_run_count}"
         )
         yield Finding(problem, tenant.hub_project)
+
+
+def _unreadable_finding(error: BaseException) -> Finding:
+    return Finding(f"it cannot be read any further: {error}")
 
 
 def _unreadable(database: Path, error: apsw.Error) -> StartRefused:
