@@ -1,7 +1,8 @@
 """Every bound of the hub, in one place.
 
 ``Limits`` holds those that are settings: ``hub.config`` fills it, ``GetHubInfo`` reports what a client
-needs, and whoever enforces one names it in its error. Units stand in the names.
+needs, and whoever enforces one names it in its error. Units stand in the names. The example settings name all
+of them: ``scripts/gen_example_settings.py`` writes them there.
 """
 
 from dataclasses import dataclass
@@ -178,8 +179,10 @@ class Limits:
     """Callers of each rate that are remembered, 200 bytes each; the one not seen for longest makes room."""
     writer_queue_hub_project_bytes_max: int = 16 * 1024 * 1024
     """What one hub project may have of ``writer_queue_bytes_max``."""
-    group_hub_project_bytes_max: int = 2 * 1024 * 1024
+    group_hub_project_bytes_max: int = 1024 * 1024
     """What one hub project may have of a group, but always one command."""
+    group_shared_bytes_max: int = 256 * 1024
+    """The same while others wait for the writer too: nobody waits for long behind a flood."""
 
     disk_reserve_bytes: int = 64 * 1024 * 1024
     """Nothing new is stored while the disk of the store has less room, on a small disk less than an eighth of
