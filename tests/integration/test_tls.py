@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -20,6 +22,8 @@ import grpc.aio
 import pytest
 
 from hub.core.limits import Limits
+from synchub.channel import dial, parse_addresses
+from synchub.credentials import Credentials
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.sync_event_pb2 import SyncEvent
@@ -36,6 +40,7 @@ STREAMS: Final = 64
 CONNECTIONS: Final = 8
 BATCH_EVENTS: Final = 32
 ROTATIONS: Final = 3
+RUNNING: Final = Path(__file__).resolve().parents[2] / "docs" / "running.md"
 GRPCURL: Final = Path(__file__).resolve().parents[2] / ".venv-grpcurl" / "bin" / "grpcurl"
 
 
@@ -226,6 +231,35 @@ def test_strangers_write_nothing_into_the_log(
                             pass
         assert is_trusted(hub.address, authority)
     assert events_logged(tmp_path) == ["hub_access", "hub_ready", "hub_stopping", "hub_stopped"]
+
+
+def test_the_certificates_of_the_page_are_made_as_it_says_and_let_in(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl: it comes with the system's package of that name")
+    (recipe,) = re.findall(r"^```sh\n(new_key=.*?)^```$", RUNNING.read_text(encoding="utf-8"), re.M | re.S)
+    made = subprocess.run(
+        ["sh", "-eu"], input=recipe, cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    certificates = CertificateFolder(tmp_path)
+    certificates.client_ca.write_bytes((tmp_path / "ca.pem").read_bytes())
+    credentials = Credentials(
+        ca_file=str(tmp_path / "ca.pem"),
+        certificate_file=str(tmp_path / "runtime.pem"),
+        key_file=str(tmp_path / "runtime.key"),
+    )
+    with serving(tmp_path, certificates) as hub:
+        push = PushEventsRequest(
+            project_id="p",
+            run_id="r",
+            runtime_id="build-7",
+            events=[SyncEvent(sequence=1, event_type="line")],
+        )
+        for host in ("127.0.0.1", "localhost"):
+            addresses = parse_addresses(f"{host}:{hub.address.rpartition(':')[2]}")
+            with dial(addresses, credentials=credentials) as channel:
+                (answer,) = SyncServiceStub(channel).PushEvents(iter([push]), timeout=SECONDS_MAX)
+                assert answer.cursor == 1
 
 
 def page(hub: HubProcess, path: str, *, authority: Authority | None, bearer: Bearer | None = None) -> int:
