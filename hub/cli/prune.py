@@ -104,7 +104,9 @@ def _prune(answers: Answers, request: PruneEventsRequest, *, is_asked: bool, is_
         dry.CopyFrom(request)
         dry.is_dry_run = True
         found = _last_of(answers, dry)
-        if not typer.confirm(f"This drops for good {_words(found)}. Go on?", err=True):
+        # Not on standard output, which is for what was done.
+        print(f"This drops for good {_words(found)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise CommandFailed("nothing was pruned")
     done = _last_of(answers, request)
     if is_json:
