@@ -22,6 +22,7 @@ from hub.rpc.call_log import CallLog
 from hub.rpc.call_record import CallRecord, closing_status, current_record
 from hub.rpc.error_table import Reference, status_from_refusal, status_of_fault
 from hub.rpc.identity import OWN_METHODS_PREFIX, Admission, current_call
+from hub.rpc.message_shape import bounded_deserializer
 from hub.rpc.open_streams import ErrorReporter
 from hub.rpc.streams import CONNECTION_LOST, STATUS_SECONDS_MAX
 
@@ -149,6 +150,7 @@ def guarded_handler(
     guarded = _GuardedHandler(handler)
     deserializer = handler.request_deserializer if method.startswith(OWN_METHODS_PREFIX) else None
     if deserializer is not None:
+        deserializer = bounded_deserializer(deserializer)
         # A single request comes as bytes: it is decoded when it is known who calls.
         guarded.request_deserializer = (
             _refusing_deserializer(deserializer) if handler.request_streaming else None

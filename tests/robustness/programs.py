@@ -91,6 +91,12 @@ class Program:
         """End it with SIGTERM and return its exit code."""
         return self._end(signal.SIGTERM)
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process is not None
+        return self._process.pid
+
     def pause(self) -> None:
         """Freeze it with SIGSTOP; it runs on with ``resume``."""
         assert self._process is not None
