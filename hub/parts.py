@@ -119,6 +119,12 @@ class HubParts:
         self.journal_reads = JournalReads(self.readers, self.async_writer, now_nanos=self.clock.now)
         self.journal_watches = JournalWatches(self.readers, limits=limits, monotonic_seconds=time.monotonic)
         self.tokens = TokenBook(credential_nanos=self.credential_nanos)
+        self._make_edge(settings, access)
+        watch_gauges(self)
+
+    def _make_edge(self, settings: HubSettings, access: Access) -> None:
+        """Make what calls come through: who may make them, how they are seen, what counts streams."""
+        limits = self.limits
         self.admission = Admission(
             self.tokens,
             observer=Mismatches(self.alert_book),
@@ -135,7 +141,6 @@ class HubParts:
         self.calls = CallLog(self.metrics, limits=limits, tracer=self.tracer)
         self.reporter = FaultReporter(lambda: uuid4().hex[:REFERENCE_CHARACTERS])
         self.streams = OpenStreams(limits=limits, reporter=self.reporter)
-        watch_gauges(self)
 
     def credential_nanos(self) -> int:
         """Return the time by which credentials end: the later of hub time and the wall clock."""

@@ -38,7 +38,7 @@ def configure_logs(
     is_for_people = stream.isatty() if log_format == "auto" else log_format == "console"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
-        _adding(facts_of_call),
+        _AddFacts(facts_of_call),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -67,12 +67,14 @@ def configure_logs(
     root.setLevel(max(logging.WARNING, LEVELS[level]))
 
 
-def _adding(facts_of_call: Callable[[], dict[str, str]]) -> Processor:
-    """Return what adds which call a line is about; what the line says itself is kept."""
+class _AddFacts:
+    """Adds which call a line is about; what the line says itself is kept."""
 
-    def add(_logger: object, _method_name: str, event_dict: EventDict) -> EventDict:
-        for key, value in facts_of_call().items():
+    def __init__(self, facts_of_call: Callable[[], dict[str, str]]) -> None:
+        self._facts_of_call = facts_of_call
+
+    def __call__(self, _logger: object, _method_name: str, event_dict: EventDict) -> EventDict:
+        """Add the facts, as structlog calls a processor."""
+        for key, value in self._facts_of_call().items():
             event_dict.setdefault(key, value)
         return event_dict
-
-    return add

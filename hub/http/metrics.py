@@ -8,7 +8,7 @@ must be quick, so what takes a while is measured beforehand. The text is made on
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
@@ -28,6 +28,16 @@ GaugeValues = Mapping[tuple[str, ...], float]
 ReadGauge = Callable[[], GaugeValues]
 
 
+class _Batch(NamedTuple):
+    """What became of a batch whose group is not committed yet."""
+
+    hub_project: HubProject
+    accepted: int
+    duplicates: int
+    conflicts: Mapping[str, int]
+    bytes_count: int
+
+
 class HubMetrics:
     """The instruments of the services, and the page that shows them; see ``Instruments``."""
 
@@ -42,7 +52,7 @@ class HubMetrics:
         }
         self._gauges: dict[str, ReadGauge] = {}
         self._lock = Lock()
-        self._in_group: list[tuple[HubProject, int, int, Mapping[str, int], int]] = []
+        self._in_group: list[_Batch] = []
         self._commits_in_group: list[tuple[HubProject, int, bool]] = []
         self._group_commands = self._buckets["synchub_group_commands"][()]
         self._group_seconds = self._buckets["synchub_group_seconds"][()]
@@ -61,7 +71,7 @@ class HubMetrics:
         if self._in_group:
             batches, self._in_group = self._in_group, []
             for batch in batches:
-                self._count_batch(*batch)
+                self._count_batch(batch)
         if self._commits_in_group:
             commits, self._commits_in_group = self._commits_in_group, []
             for hub_project, events, is_recovered in commits:
@@ -87,20 +97,14 @@ class HubMetrics:
         bytes_count: int,
     ) -> None:
         """Count a batch once its group is committed."""
-        self._in_group.append((hub_project, accepted, duplicates, conflicts, bytes_count))
+        self._in_group.append(_Batch(hub_project, accepted, duplicates, conflicts, bytes_count))
 
     def commit_stored(self, hub_project: HubProject, *, events: int, is_recovered: bool) -> None:
         """Count a commit to the journal once its group is committed."""
         self._commits_in_group.append((hub_project, events, is_recovered))
 
-    def _count_batch(
-        self,
-        hub_project: HubProject,
-        accepted: int,
-        duplicates: int,
-        conflicts: Mapping[str, int],
-        bytes_count: int,
-    ) -> None:
+    def _count_batch(self, batch: "_Batch") -> None:
+        hub_project, accepted, duplicates, conflicts, bytes_count = batch
         label = self.label_of(hub_project)
         events = self._counts["synchub_events_total"]
         if accepted:
