@@ -30,6 +30,11 @@ def connection_words(message: str, where: str) -> str:
         )
     if "WRONG_VERSION_NUMBER" in message:
         return f"what listens at {where} does not speak TLS: it is no hub, or one without TLS"
+    if "Failed to create security handshaker" in message:
+        return (
+            "this client's own certificate and key are of a kind that gRPC does not take; use ECDSA on P-256"
+            f" or P-384, or RSA (it was not even tried to reach {where})"
+        )
     if "Expected SETTINGS frame" in message:
         return f"what listens at {where} does not speak gRPC; it is no hub"
     if any(text in message for text in ("Socket closed", "Connection reset by peer", "Broken pipe")):

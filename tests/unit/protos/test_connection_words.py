@@ -18,6 +18,7 @@ PREFIX = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.
     ("message", "part_of_the_words"),
     [
         ("Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame, got frame type 79)", "no hub"),
+        ("Failed to create security handshaker.", "of a kind that gRPC does not take"),
         ("recvmsg:Connection reset by peer", "ends the connection before it says a word"),
         ("Tls handshake failed: SSL_ERROR_SSL: WRONG_VERSION_NUMBER: Invalid", "does not speak TLS"),
         ("SSL routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: self signed: OK", "(self signed)"),
