@@ -187,7 +187,7 @@ class Limits:
     disk_reserve_bytes: int = 64 * 1024 * 1024
     """Nothing new is stored while the disk of the store has less room, on a small disk less than an eighth of
     it: from the reserve leases go on, and what is old can be pruned."""
-    prune_events_max: int = 1_000
+    prune_events_max: int = 500
     """Payloads dropped in one command, so that other commands do not wait long."""
     prune_bytes_max: int = 4 * 1024 * 1024
     """Bytes of payloads dropped in one command, but always one payload."""
