@@ -31,6 +31,7 @@ from hub.cli.options import (
     no_hub_project,
 )
 from hub.cli.output import CommandFailed, Json, failures_told, print_json, print_table, printable
+from hub.cli.shown_credentials import given_credentials
 from hub.cli.spans import parse_span
 from hub.cli.token_file import token_file
 from synchub.channel import UNARY_SECONDS_MAX
@@ -128,6 +129,8 @@ def create(
                     hint = f"Revoke token {made.token.token_id}, which nobody has now."
                     raise CommandFailed(sentence, hint=hint) from error
     _print_created(made, output=output, is_json=is_json)
+    if not db and not given_credentials().identifies:
+        typer.echo("The hub asked for no credential: it lets anybody in until it is started again.", err=True)
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
@@ -235,11 +238,12 @@ def _print_tokens(tokens: Iterable[Token], *, now: Timestamp, is_json: bool) -> 
             _state(token, now),
             token.runtime_id or "any" if token.role == Role.ROLE_RUNTIME else "",
             " ".join(token.project_id_prefixes) or "all",
+            moment_text(token.create_time),
             moment_text(token.expire_time) if token.HasField("expire_time") else "never",
         ]
         for token in tokens
     )
-    columns = ["ID", "NAME", "ROLE", "STATE", "RUNTIME", "PROJECTS", "EXPIRES (UTC)"]
+    columns = ["ID", "NAME", "ROLE", "STATE", "RUNTIME", "PROJECTS", "MADE (UTC)", "EXPIRES (UTC)"]
     print_table(columns, rows, empty="no tokens")
 
 

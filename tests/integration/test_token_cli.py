@@ -68,7 +68,9 @@ def test_a_token_is_alone_on_standard_output_and_shown_this_once(database: Path)
     listed = offline(database, "list")
     assert secret not in offline(database, "list", "--json").out + listed.out
     header, row = listed.out.splitlines()
-    assert header.split() == ["ID", "NAME", "ROLE", "STATE", "RUNTIME", "PROJECTS", "EXPIRES", "(UTC)"]
+    assert header.replace(" (UTC)", "").split() == [
+        *("ID", "NAME", "ROLE", "STATE", "RUNTIME", "PROJECTS", "MADE", "EXPIRES")
+    ]
     assert row.split()[:5] == [token_id(made), "board", "reader", "live", "all"]
 
 
@@ -122,6 +124,28 @@ def test_over_the_wire_it_is_the_same(hub: HubProcess, admin_file: Path, tmp_pat
     refused = synchub(hub.address, "runs", *reader)
     assert (refused.code, refused.out) == (1, "")
     assert "revoked" in refused.error
+
+
+def test_a_hub_that_lets_anybody_in_still_does_and_who_makes_a_token_is_told(database: Path) -> None:
+    hub = HubProcess(database)
+    try:
+        made = synchub(hub.address, "token", "create", "--role", "admin", "--name", "first")
+        assert (made.code, bool(TOKEN.fullmatch(made.out))) == (0, True)
+        assert "lets anybody in until it is started again" in made.error
+        assert synchub(hub.address, "runs").code == 0
+    finally:
+        hub.stop()
+    hub = HubProcess(database)
+    try:
+        assert synchub(hub.address, "runs").code == 1
+        quiet = synchub(
+            hub.address,
+            *("token", "create", "--role", "reader", "--name", "r"),
+            SYNCHUB_TOKEN=made.out.strip(),
+        )
+        assert "anybody" not in quiet.error
+    finally:
+        hub.stop()
 
 
 def test_an_output_file_is_never_overwritten_and_does_not_stay_without_a_token(
