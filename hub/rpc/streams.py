@@ -334,14 +334,27 @@ async def _say_and_end(
     half_closed: Callable[[], Awaitable[object]],
     limits: Limits,
 ) -> None:
-    """Write responses, wait for the half-close, and end the call with the status."""
+    """Write responses, wait for the half-close, and end the call with the status.
+
+    A write is not cancelled where the client takes its time: where it was the call's first, gRPC could not
+    send the status any more, and the call would stay open.
+    """
+    writing = asyncio.ensure_future(_write_all(context, responses))
     try:
-        async with asyncio.timeout(limits.half_close_wait_seconds):
-            for response in responses:
-                await context.write(response)
-            await half_closed()
-    except (TimeoutError, grpc.aio.AbortError, *CONNECTION_LOST):
-        pass  # the status follows all the same
-    with suppress(TimeoutError, grpc.aio.AbortError, *CONNECTION_LOST):
-        async with asyncio.timeout(STATUS_SECONDS_MAX):
-            await context.abort_with_status(closing_status(status, context))
+        with suppress(TimeoutError, grpc.aio.AbortError, *CONNECTION_LOST):
+            async with asyncio.timeout(limits.half_close_wait_seconds):
+                await asyncio.shield(writing)
+                await half_closed()
+        with suppress(TimeoutError, grpc.aio.AbortError, *CONNECTION_LOST):
+            async with asyncio.timeout(STATUS_SECONDS_MAX):
+                await writing
+                await context.abort_with_status(closing_status(status, context))
+    finally:
+        writing.cancel()
+
+
+async def _write_all(context: Context[Request, Response], responses: Sequence[Response]) -> None:
+    """Write responses; where the client is gone, whoever ends the call finds out."""
+    with suppress(grpc.aio.AbortError, *CONNECTION_LOST):
+        for response in responses:
+            await context.write(response)
