@@ -360,12 +360,10 @@ class Leases:
                 granted.tenure, granted.is_renewed, waited_nanos=max(0, now_nanos - queued_nanos)
             )
             if repeat is not None:
+                receipt, receipts_max = Receipt(repeat, answer), self._limits.receipts_max
+                name = caller.credential_name
                 leases.save_receipt(
-                    hub_project,
-                    caller.credential_name,
-                    receipt=Receipt(repeat, answer),
-                    receipts_max=self._limits.receipts_max,
-                    now_nanos=now_nanos,
+                    hub_project, name, receipt=receipt, receipts_max=receipts_max, now_nanos=now_nanos
                 )
             return answer
 
