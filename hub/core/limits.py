@@ -135,6 +135,8 @@ class Limits:
 
     tokens_max: int = 50_000
     """Bearer tokens that the hub keeps, revoked and expired ones too; all are in memory, 1 KB each."""
+    hub_project_tokens_max: int = 10_000
+    """The same of one hub project, so that none takes them all."""
     credential_check_seconds: float = 1.0
     """How often open streams are checked again for a credential that has ended."""
 

@@ -129,6 +129,8 @@ def create_command(
         if wanted.role is Role.RUNTIME and not wanted.project_id_prefixes and not is_alone:
             sentence = "is empty; with more than one hub project a runtime needs to say for which projects"
             raise InvalidRequest([Violation("project_id_prefixes", sentence)])
+        if transaction.tokens.count_of(caller.hub_project) >= limits.hub_project_tokens_max:
+            raise LimitReached("hub_project_tokens_max", limits.hub_project_tokens_max)
         if transaction.tokens.count() >= limits.tokens_max:
             raise LimitReached("tokens_max", limits.tokens_max)
         secret = random_bytes(SECRET_BYTES)

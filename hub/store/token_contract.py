@@ -29,6 +29,9 @@ class TokenWrites(Protocol):
     def count(self) -> int:
         """Return how many tokens are kept."""
 
+    def count_of(self, hub_project: HubProject) -> int:
+        """Return how many of them are a hub project's."""
+
     def has_other_hub_project(self, hub_project: HubProject) -> bool:
         """Whether there is a hub project besides this one."""
 

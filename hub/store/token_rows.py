@@ -85,6 +85,11 @@ class SqlTokenWrites:
         rows = cast("list[tuple[int]]", list(self._session().fetch("count_tokens")))
         return rows[0][0]
 
+    def count_of(self, hub_project: HubProject) -> int:
+        """Count a hub project's."""
+        found = self._session().fetch("count_tokens_of_hub_project", (hub_project,))
+        return cast("list[tuple[int]]", list(found))[0][0]
+
     def has_other_hub_project(self, hub_project: HubProject) -> bool:
         """Whether there is another tenant."""
         return bool(list(self._session().fetch("find_other_hub_project", (hub_project,))))

@@ -46,7 +46,7 @@ ERROR_DOMAIN: Final = "synchub"
 """The ``ErrorInfo`` domain of every refusal of a hub or an agent."""
 
 IDEMPOTENT_UNARY_METHODS: Final[Mapping[str, Sequence[str]]] = {
-    "synchub.v1.HubService": ("GetHubInfo",),
+    "synchub.v1.HubService": ("GetHubInfo", "ListTokens", "RevokeToken"),
     "synchub.v1.JournalService": (
         "Commit",
         "ListStreamEvents",

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -251,18 +252,24 @@ def test_what_is_wrong_with_a_token_that_is_wanted_is_named(
     assert tokens_of(admin) == before
 
 
-def test_only_so_many_tokens_are_kept(tmp_path_factory: pytest.TempPathFactory) -> None:
-    settings = settings_in(tmp_path_factory.mktemp("few"), Limits(tokens_max=22))
+@pytest.mark.parametrize(("limit", "value"), [("tokens_max", 22), ("hub_project_tokens_max", 12)])
+def test_only_so_many_tokens_are_kept(
+    tmp_path_factory: pytest.TempPathFactory, limit: str, value: int
+) -> None:
+    settings = settings_in(tmp_path_factory.mktemp("few"), replace(Limits(), **{limit: value}))
     with running_secured_hub(settings) as secured:
         admin = secured.stubs("one/admin")
-        made = [create(admin) for _ in range(22 - len(secured.bearers))]
+        made = [create(admin) for _ in range(2)]
         last = made[-1]
         admin.hub.RevokeToken(RevokeTokenRequest(token_id=last.token.token_id))
         before = tokens_of(admin)
         refusal = refusal_of(lambda: create(admin))
         assert told(refusal) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
-        assert refusal.metadata == {"limit": "tokens_max", "limitValue": "22"}
+        assert refusal.metadata == {"limit": limit, "limitValue": str(value)}
         assert tokens_of(admin) == before
+        is_full = limit == "tokens_max"
+        other = secured.stubs("two/admin")
+        assert told(refusal_of(lambda: create(other))) == told(refusal) if is_full else create(other)
 
 
 def test_tokens_keep_over_a_restart_and_the_first_one_closes_the_hub(

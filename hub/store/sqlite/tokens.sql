@@ -33,6 +33,10 @@ UPDATE token SET revoke_nanos = :revoke_nanos WHERE token_id = :token_id;
 -- How many tokens are kept, revoked and expired ones too.
 SELECT count(*) FROM token;
 
+-- name: count_tokens_of_hub_project
+-- How many of them are a tenant's.
+SELECT count(*) FROM token JOIN hub_project USING (hub_project_key) WHERE hub_project = :hub_project;
+
 -- name: find_other_hub_project
 -- Whether there is a tenant besides this one.
 SELECT 1 FROM hub_project WHERE hub_project <> :hub_project LIMIT 1;
