@@ -6,6 +6,10 @@ Exit codes: 0 done, 1 refused or failed with a sentence on standard error, 2 wro
 import os
 import sys
 
+# gRPC's own log would stand between the lines of the agent's, once a try for as long as a hub is not trusted.
+# What it says is said by the ends of calls. It is read when gRPC is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 import typer
 
 from runtime_agent import __version__

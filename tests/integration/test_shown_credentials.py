@@ -212,6 +212,15 @@ def test_a_revoked_token_loses_no_append_and_its_successor_needs_no_restart(hub:
         assert secret not in log
 
 
+def test_an_agent_that_does_not_trust_its_hub_says_so_in_its_log_alone(hub: SecuredProcess) -> None:
+    replace_file(hub.ca, Authority("other").pem)
+    with hub.serving(), hub.agent("--token-file", str(hub.token("me"))) as agent:
+        agent.append("1")
+        until(lambda: "is not signed by an authority" in str(agent.status()["hub_link_detail"]))
+    events = [json.loads(line)["event"] for line in (hub.folder / "agent.log").read_text().splitlines()]
+    assert "hub_link_down" in events
+
+
 def test_an_agent_is_known_by_its_certificate_which_is_replaced_while_it_runs(hub: SecuredProcess) -> None:
     replace_file(hub.folder / "clients.pem", hub.authority.pem)
     name = spiffe(HUB_PROJECT, RUNTIME)
