@@ -4,18 +4,23 @@ It runs the hub's own commands (``hub.service``), each in a transaction of its o
 hub would have. Imported where it is needed: other commands need no store.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
+
+import structlog
 
 from hub.cli.output import CommandFailed
 from hub.config import HubSettings, ServeFlags, load_settings
 from hub.core.clock import HubClock
-from hub.core.errors import Refusal, StoreInUse
+from hub.core.errors import Refusal, StorageUnavailable, StoreInUse
 from hub.parts import boot_nanos
 from hub.service.writer import Command
 from hub.store.contract import ReadTransaction
+from hub.store.health import StoreHealth
 from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
 
@@ -89,7 +94,12 @@ def opened_store(settings: HubSettings, *, is_made: bool) -> Iterator[OfflineSto
     if not is_made and not database.exists():
         raise CommandFailed(f"there is no store {database}")
     try:
-        with refusals_told(), opened_engine(database, limits=settings.limits) as engine:
+        with (
+            _without_log(),
+            refusals_told(),
+            opened_engine(database, limits=settings.limits) as engine,
+            _faults_told(engine.health, database),
+        ):
             store = SqlStore(engine, limits=settings.limits, wall_nanos=time.time_ns())
             try:
                 yield OfflineStore(store)
@@ -98,3 +108,24 @@ def opened_store(settings: HubSettings, *, is_made: bool) -> Iterator[OfflineSto
     except StoreInUse as error:
         hint = "Ask the hub itself: give --hub instead of --db. Or stop it first."
         raise CommandFailed(f"a hub (pid {error.pid}) serves {database}", hint=hint) from error
+
+
+@contextmanager
+def _faults_told(health: StoreHealth, database: Path) -> Iterator[None]:
+    """Turn a store that cannot be written or read into a sentence that says why. Raises: CommandFailed."""
+    try:
+        yield
+    except StorageUnavailable as error:
+        why = health.fault() or "the disk cannot be read or written"
+        raise CommandFailed(f"cannot use the store {database}: {why}") from error
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep silent what a hub would log: the command says in a sentence what is wrong."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

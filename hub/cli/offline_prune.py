@@ -65,25 +65,25 @@ def _pruned(
         check = RequestCheck(limits)
         query = prune_query_from_proto(request, check)
         check.refuse_violations()
-        prune = Prune(
-            _Writer(store),
-            _Readers(store),
-            limits=limits,
-            # No hub runs, so nobody is heard now; who was heard lately may be again.
-            bounds=PresenceBounds(
-                ttl_nanos=round(limits.presence_ttl_seconds * NANOS_PER_SECOND),
-                broken_stream_grace_nanos=0,
-                hub_start_nanos=0,
-            ),
-            now_nanos=store.credential_nanos,
-            wall_nanos=time.time_ns,
-        )
-        caller = Caller(HubProject(request.hub_project), None, Role.ADMIN, _NO_PEER, "")
-        steps = prune.prune(caller, query)
+    prune = Prune(
+        _Writer(store),
+        _Readers(store),
+        limits=limits,
+        # No hub runs, so nobody is heard now; who was heard lately may be again.
+        bounds=PresenceBounds(
+            ttl_nanos=round(limits.presence_ttl_seconds * NANOS_PER_SECOND),
+            broken_stream_grace_nanos=0,
+            hub_start_nanos=0,
+        ),
+        now_nanos=store.credential_nanos,
+        wall_nanos=time.time_ns,
+    )
+    caller = Caller(HubProject(request.hub_project), None, Role.ADMIN, _NO_PEER, "")
+    steps = prune.prune(caller, query)
 
-        async def next_step() -> PruneProgress | None:
-            return await anext(steps, None)
+    async def next_step() -> PruneProgress | None:
+        return await anext(steps, None)
 
-        with asyncio.Runner() as runner:
-            while (progress := runner.run(next_step())) is not None:
-                yield prune_progress_to_proto(progress)
+    with asyncio.Runner() as runner:
+        while (progress := runner.run(next_step())) is not None:
+            yield prune_progress_to_proto(progress)

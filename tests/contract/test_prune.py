@@ -28,6 +28,7 @@ from tests.contract.holding import until
 from tests.contract.hub_time import HandClock, hub_in_hand
 from tests.contract.leasing import acquire, acquire_request, release, state_of
 from tests.contract.pushing import events, push
+from tests.contract.secured import SecuredHub
 
 WALL_NANOS: Final = 1_800_000_000_000_000_000
 DAY: Final = 86_400.0
@@ -367,3 +368,26 @@ def test_a_caller_that_leaves_ends_the_prune_and_what_was_done_stays_done(hub: H
     assert gone_count + hub.prune(1).payload_count == 300
     counted, kept = hub.stored_bytes()
     assert counted == kept
+
+
+def test_who_acts_on_some_projects_only_prunes_one_of_them(secured_hub: SecuredHub) -> None:
+    runtime = secured_hub.stubs("one/runtime")
+    push(runtime.sync, "one", project_id="one-a", batch=events(1, 3))
+    push(runtime.sync, "one", project_id="one-z", batch=events(1, 3))
+    old = Duration(seconds=3_600)
+    operator, reader = secured_hub.stubs("one/prefixed-operator"), secured_hub.stubs("one/reader")
+    mine = PruneEventsRequest(project_id="one-a", older_than=old, is_dry_run=True)
+    *_, done = operator.hub.PruneEvents(mine, timeout=20)
+    assert (done.is_done, done.total_count) == (True, 3)
+
+    def reason(stub: HubServiceStub, request: PruneEventsRequest) -> str:
+        refused = refusal_of(lambda: list(stub.PruneEvents(request, timeout=20)))
+        assert refused.code is grpc.StatusCode.PERMISSION_DENIED
+        return refused.reason
+
+    for project_id in ("", "one-z", "two-a"):
+        request = PruneEventsRequest(project_id=project_id, older_than=old)
+        assert reason(operator.hub, request) == "PERMISSION_DENIED"
+    elsewhere = PruneEventsRequest(hub_project="two", project_id="one-a", older_than=old)
+    assert reason(operator.hub, elsewhere) == "IDENTITY_MISMATCH"
+    assert reason(reader.hub, mine) == "PERMISSION_DENIED"

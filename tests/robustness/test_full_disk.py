@@ -40,6 +40,7 @@ ROUNDS_LONG: Final = 20
 SECONDS_MAX: Final = 60.0
 H: Final = "full"
 WALL_NANOS: Final = 1_800_000_000_000_000_000
+PRUNE: Final = f"prune --hub-project {H} --older-than 1s --yes"
 DAY_SECONDS: Final = 86_400.0
 
 
@@ -255,27 +256,27 @@ def test_a_backup_on_a_full_disk_fails_cleanly(disk: SmallDisk) -> None:
             pusher.close()
 
 
-def test_a_hub_that_cannot_start_on_a_full_disk_says_why(disk: SmallDisk, tmp_path: Path) -> None:
+def test_a_hub_and_a_command_that_cannot_work_on_a_full_disk_say_why(disk: SmallDisk, tmp_path: Path) -> None:
     with HubInThread(settings_in(disk.folder)) as hub:
         pusher = Pusher(hub.address)
-        pusher.push()
+        for _ in range(10):
+            assert pusher.push() == ""
         pusher.close()
-    disk.fill()
-    command = [sys.executable, "-m", "hub", "serve", "--db", str(disk.folder / "hub.db"), "--http", "none"]
-    ended = subprocess.run(
-        [*command, "--listen", "127.0.0.1:0"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        cwd=tmp_path,
-    )
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert "the disk is full" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    time.sleep(1)  # by the wall clock of another process
+    for left_bytes, command in ((0, "serve --listen 127.0.0.1:0 --http none"), (200_000, PRUNE)):
+        disk.free()
+        disk.fill(left_bytes)
+        arguments = [sys.executable, "-m", "hub", *command.split(), "--db", str(disk.folder / "hub.db")]
+        ended = subprocess.run(
+            arguments, check=False, capture_output=True, text=True, timeout=SECONDS_MAX, cwd=tmp_path
+        )
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert ended.stderr.startswith("synchub: cannot")
+        assert "the disk is full" in ended.stderr
+        assert "Traceback" not in ended.stderr
     disk.free()
     with HubInThread(settings_in(disk.folder)) as hub:
         pusher = Pusher(hub.address)
-        pusher.acknowledged = BATCH_EVENTS
+        pusher.acknowledged = 10 * BATCH_EVENTS
         pusher.check_all_is_stored()
         pusher.close()
