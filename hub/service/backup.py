@@ -6,11 +6,16 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import UTC, datetime
 from threading import Event
+from typing import Final
 
 from hub.core.backup import BackupPhase, BackupProgress, default_file_name
 from hub.core.errors import InvalidRequest, LimitReached, Violation
 from hub.store.backup_contract import BackupMaker
 from synchub.contract import NANOS_PER_SECOND
+
+REST_SECONDS_MAX: Final = 0.05
+"""After each step it rests for as long as the step took, and for no longer than this: computing hashes
+takes half of the interpreter at most, and the other half is left to the hub."""
 
 
 class Backups:
@@ -51,10 +56,13 @@ class Backups:
         steps = self._maker.take(file_name, is_stopping=stopping.is_set)
         try:
             while True:
+                begin_seconds = loop.time()
                 progress = await loop.run_in_executor(self._executor, next, steps)
+                step_seconds = loop.time() - begin_seconds
                 yield progress
                 if progress.phase is BackupPhase.DONE:
                     return
+                await asyncio.sleep(min(step_seconds, REST_SECONDS_MAX))
         finally:
             stopping.set()
             self._close(steps.close)

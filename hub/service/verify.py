@@ -1,6 +1,8 @@
 """Verifies what is stored of a hub project, page by page, while the hub goes on."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from typing import Final
 
 from hub.core.errors import LimitReached, NotFound
 from hub.core.limits import Limits
@@ -10,6 +12,10 @@ from hub.core.verify import VerifyPlace, VerifyProgress
 from hub.service.readers import Readers
 from hub.store.contract import ReadTransaction
 from hub.store.verify_contract import VerifyTotals
+
+REST_SECONDS_MAX: Final = 0.05
+"""After each page it rests for as long as the page took, and for no longer than this: computing hashes
+takes half of the interpreter at most, and the other half is left to the hub."""
 
 
 class Verifications:
@@ -34,6 +40,7 @@ class Verifications:
         if hub_project in self._running:
             raise LimitReached("verifications_at_once_max", 1)
         self._running.add(hub_project)
+        loop = asyncio.get_running_loop()
         try:
             totals = await self._readers.call(
                 lambda transaction: _totals(transaction, hub_project, project_id=project_id)
@@ -41,14 +48,16 @@ class Verifications:
             progress = VerifyProgress(total_count=totals.event_count)
             place: VerifyPlace | None = VerifyPlace()
             while place is not None:
-                begin = place
+                begin, begin_seconds = place, loop.time()
                 page = await self._readers.call(
                     lambda transaction, begin=begin: transaction.verification.page(  # type: ignore[misc]
                         hub_project, project_id, place=begin, bounds=self._bounds
                     )
                 )
+                page_seconds = loop.time() - begin_seconds
                 progress = progress.after(page)
                 yield progress
+                await asyncio.sleep(min(page_seconds, REST_SECONDS_MAX))
                 place = page.next_place
         finally:
             self._running.discard(hub_project)

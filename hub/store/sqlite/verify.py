@@ -95,6 +95,7 @@ def verify_store(
     except apsw.Error as error:
         raise _unreadable(database, error) from error
     try:
+        connection.execute(f"PRAGMA cache_size = -{file.WRITER_CACHE_KIB}")
         verification = _Verification(connection, is_quiet, is_stopping)
         yield from _verify(verification, database)
     finally:
