@@ -52,8 +52,10 @@ _CONFLICTS_TO_PROTO: Final = {
 }
 
 
-def batch_from_proto(request: PushEventsRequest, limits: Limits) -> PushBatch:
-    """Return the batch of a request, every event checked and hashed.
+def batch_from_proto(
+    request: PushEventsRequest, limits: Limits, *, bytes_count: int | None = None
+) -> PushBatch:
+    """Return the batch of a request, every event checked and hashed; its size where it is known.
 
     Raises: InvalidRequest with the run it was about, where anything breaks a bound or a type.
     """
@@ -63,7 +65,8 @@ def batch_from_proto(request: PushEventsRequest, limits: Limits) -> PushBatch:
     check.identifier("runtime_id", request.runtime_id)
     check.optional_identifier("instance_id", request.instance_id)
     check.optional_hash("previous_chain_hash", request.previous_chain_hash)
-    bytes_count = request.ByteSize()
+    if bytes_count is None:
+        bytes_count = request.ByteSize()
     event_count = len(request.events)
     if not 1 <= event_count <= limits.batch_events_max:
         check.add("events", f"has {event_count} entries; 1 to {limits.batch_events_max} are needed")

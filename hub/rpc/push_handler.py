@@ -28,6 +28,7 @@ from hub.rpc.codec_push import (
 )
 from hub.rpc.codec_time import duration_to_proto
 from hub.rpc.identity import caller_of
+from hub.rpc.loop_turns import LoopTurns
 from hub.rpc.open_streams import OpenStreams
 from hub.rpc.requests import RequestCheck
 from hub.rpc.streams import CONNECTION_LOST, BidirectionalStream
@@ -61,6 +62,7 @@ class PushHandler:
         self._ingest = ingest
         self._reconcile = reconcile
         self._rates = rates
+        self._turns = LoopTurns()
         self._open_streams = open_streams
         self._limits = limits
 
@@ -74,7 +76,12 @@ class PushHandler:
         )
         async with stream:
             await _PushStream(
-                stream, context, ingest=self._ingest, rates=self._rates, limits=self._limits
+                stream,
+                context,
+                ingest=self._ingest,
+                rates=self._rates,
+                turns=self._turns,
+                limits=self._limits,
             ).serve()
 
     async def reconcile_runs(
@@ -114,12 +121,14 @@ class _PushStream:
         *,
         ingest: Ingest,
         rates: HubRates,
+        turns: LoopTurns,
         limits: Limits,
     ) -> None:
         self._stream = stream
         self._context = context
         self._ingest = ingest
         self._rates = rates
+        self._turns = turns
         self._limits = limits
         self._clear_at_seconds = 0.0
         """Until then the stream is not read."""
@@ -175,7 +184,9 @@ class _PushStream:
                 run_id=request.run_id,
             )
             check.refuse_violations({"projectId": request.project_id, "runId": request.run_id})
-            batch = batch_from_proto(request, self._limits)
+            bytes_count = request.ByteSize()
+            await self._turns.take(caller.hub_project, bytes_count)
+            batch = batch_from_proto(request, self._limits, bytes_count=bytes_count)
             answer = await self._submit(caller, batch)
         except Refusal as refusal:
             await self._refuse_in_order(refusal)

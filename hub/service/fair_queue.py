@@ -41,6 +41,11 @@ class FairQueue(Generic[Key, Item]):
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def key_count(self) -> int:
+        """How many keys have entries."""
+        return len(self._queues)
+
     def append(self, key: Key, item: Item) -> None:
         """Add an entry behind all of its key."""
         queue = self._queues.get(key)

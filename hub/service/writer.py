@@ -45,6 +45,8 @@ class Lane(Enum):
 
 NO_HUB_PROJECT = ""
 """In whose turn commands are that are about no hub project, or about many."""
+SHARED_GROUPS = 32
+"""Groups that stay small after one in which commands of several hub projects, or of several lanes, waited."""
 CONTROL_COMMANDS_MAX = 100_000
 """Commands waiting in the control lane, and as many in the journal's; more are refused."""
 
@@ -111,6 +113,7 @@ class Writer:
         self._lanes: tuple[FairQueue[str, _Queued], ...] = tuple(FairQueue() for _ in Lane)
         self._wake = Condition()
         self._is_stopping = False
+        self._shared_groups_left = 0
         self._group_begin_seconds: float | None = None
         """When the group began that runs now; None while the writer is idle."""
 
@@ -199,15 +202,26 @@ class Writer:
         group: list[_Queued] = []
         bytes_left = limits.group_bytes_max
         with self._wake:
+            key_bytes_max = self._hub_project_bytes_max()
             for lane in self._lanes:
                 taken = lane.take(
                     count_max=limits.group_commands_max - len(group),
                     bytes_max=bytes_left,
-                    key_bytes_max=limits.group_hub_project_bytes_max,
+                    key_bytes_max=key_bytes_max,
                 )
                 bytes_left -= sum(queued.bytes_count for queued in taken)
                 group += taken
         return group
+
+    def _hub_project_bytes_max(self) -> int:
+        """Return what a hub project may have of this group: less while others are about, or were lately."""
+        if sum(lane.key_count for lane in self._lanes) > 1:
+            self._shared_groups_left = SHARED_GROUPS
+        elif self._shared_groups_left > 0:
+            self._shared_groups_left -= 1
+        limits = self._limits
+        part_bytes = limits.group_shared_bytes_max if self._shared_groups_left else limits.group_bytes_max
+        return min(part_bytes, limits.group_hub_project_bytes_max)
 
     def _run_command(self, transaction: WriteTransaction, queued: _Queued) -> Done[object]:
         """Run a command inside its savepoint; a broken store breaks the group instead."""
