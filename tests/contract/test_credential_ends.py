@@ -227,6 +227,19 @@ def test_with_the_bounds_as_they_are_a_stream_ends_within_five_seconds(tmp_path:
                 assert time.monotonic() - begin < ENDS_SECONDS_MAX
 
 
+def test_a_client_that_never_closes_its_side_is_ended_all_the_same(tmp_path: Path) -> None:
+    with scene_in(tmp_path, Limits()) as scene:
+        token, stubs = scene.bearer()
+        with Conversation(stubs.sync.PushEvents) as stream:
+            assert stream.ask(pushed("left open")).accepted_count == 1
+            begin = time.monotonic()
+            reason = scene.end(token, "revoked")
+            stream.send(pushed("left open", 2))
+            assert stream.refusal().reason == reason
+            assert time.monotonic() - begin < ENDS_SECONDS_MAX
+        assert cursor_of(scene, "left open") == 1
+
+
 def test_a_revocation_ends_streams_by_itself_and_an_expiry_when_it_is_looked_for(tmp_path: Path) -> None:
     with scene_in(tmp_path, Limits(credential_check_seconds=3_600)) as scene:
         (revoked, its), (expired, others) = scene.bearer(), scene.bearer()
