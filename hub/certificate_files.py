@@ -9,14 +9,17 @@ it is tried again.
 import os
 import ssl
 import stat
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import structlog
 
+from hub.core.certificate_life import CertificateLife, life_of_certificate
 from hub.core.errors import StartRefused
 
 log = structlog.get_logger(__name__)
@@ -58,12 +61,14 @@ class TlsFiles:
 class Certificates:
     """What the files held at a moment, checked: chain and key belong together.
 
-    ``http_context`` is the same for the HTTP port, which asks nobody for a certificate.
+    ``life`` is that of the hub's own certificate. ``http_context`` is the same for the HTTP port, which asks
+    nobody for a certificate.
     """
 
     chain: bytes
     key: bytes = field(repr=False)
     client_ca: bytes | None
+    life: CertificateLife
     http_context: ssl.SSLContext = field(compare=False)
 
 
@@ -81,12 +86,15 @@ _Seen: TypeAlias = tuple[tuple[int, int, int], ...]
 class CertificateFiles:
     """The certificates as their files say now. ``current`` may be read from any thread."""
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Read the files. Raises: CertificateUnusable."""
+    def __init__(self, files: TlsFiles, *, wall_seconds: Callable[[], float] = time.time) -> None:
+        """Read the files. ``wall_seconds`` gives the Unix time. Raises: CertificateUnusable."""
         self._files = files
+        self._wall_seconds = wall_seconds
         self._fault = ""
+        self._last_word_of_end = ""
         self._current, self._seen = _read_settled(files)
-        self._warn_of_open_key()
+        self._tell_what_was_read()
+        self._warn_of_end()
 
     @property
     def current(self) -> Certificates:
@@ -97,6 +105,10 @@ class CertificateFiles:
     def are_clients_asked(self) -> bool:
         """Whether the gRPC port wants a certificate of every client."""
         return self._files.client_ca is not None
+
+    def left_seconds(self) -> float:
+        """Return how long the hub's certificate still counts; below 0 where it is over."""
+        return self._current.life.end_seconds - self._wall_seconds()
 
     async def watch(self, sleep: Callable[[float], Awaitable[None]], *, interval_seconds: float) -> None:
         """Look at the files for ever, once an interval."""
@@ -110,17 +122,15 @@ class CertificateFiles:
         It takes some microseconds where nothing changed, else about a millisecond.
         """
         try:
-            if not self._fault and _look(self._files) == self._seen:
-                return
-            self._current, self._seen = _read(self._files)
+            if self._fault or _look(self._files) != self._seen:
+                self._current, self._seen = _read(self._files)
+                self._fault = ""
+                self._tell_what_was_read()
         except CertificateUnusable as unusable:
             if unusable.sentence != self._fault:
                 log.warning("certificates_not_read", file=str(unusable.file), fault=unusable.sentence)
             self._fault = unusable.sentence
-            return
-        self._fault = ""
-        log.info("certificates_read", files=[str(file) for file in self._files.all()])
-        self._warn_of_open_key()
+        self._warn_of_end()
 
     def http_context(self) -> ssl.SSLContext:
         """Return what the HTTP port listens with: each connection is with the certificates of its moment."""
@@ -128,11 +138,24 @@ class CertificateFiles:
         context.files = self
         return context
 
-    def _warn_of_open_key(self) -> None:
-        """Say so where anybody on the machine can read the key."""
+    def _tell_what_was_read(self) -> None:
+        """Say what is in use from now on, and so where anybody on the machine can read the key."""
+        end = datetime.fromtimestamp(self._current.life.end_seconds, UTC).isoformat()
+        log.info("certificates_read", files=[str(file) for file in self._files.all()], end_time=end)
+        self._last_word_of_end = ""
         with suppress(OSError):  # it was there a moment ago; where it is gone, the next look says so
             if os.stat(self._files.key).st_mode & stat.S_IROTH:
                 log.warning("tls_key_readable_by_others", file=str(self._files.key))
+
+    def _warn_of_end(self) -> None:
+        """Say once of each certificate that it ends soon, and once that it is over."""
+        life, now_seconds = self._current.life, self._wall_seconds()
+        if not life.ends_soon(now_seconds):
+            return
+        word = "certificate_is_over" if life.is_over(now_seconds) else "certificate_ends_soon"
+        if word != self._last_word_of_end:
+            log.warning(word, file=str(self._files.certificate), left_seconds=round(self.left_seconds()))
+        self._last_word_of_end = word
 
 
 class _MomentaryContext(ssl.SSLContext):
@@ -181,14 +204,14 @@ def _read(files: TlsFiles) -> tuple[Certificates, _Seen]:
             files.key,
         )
     context = _http_context(files)
-    _check_kind_of_key(files.certificate, chain)
+    life = _checked_life(files.certificate, chain)
     if files.client_ca is not None:
         _check_authorities(files.client_ca)
     if _look(files) != seen:
         # What was checked need not be what was read.
         sentence = f"{files.certificate} or a file beside it is being written."
         raise CertificateUnusable(sentence, "Start again when it is complete.", files.certificate)
-    return Certificates(chain, key, client_ca, context), seen
+    return Certificates(chain, key, client_ca, life, context), seen
 
 
 def _look(files: TlsFiles) -> _Seen:
@@ -240,16 +263,21 @@ def _http_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def _check_kind_of_key(file: Path, chain: bytes) -> None:
-    """Return where gRPC can serve with the first certificate of a chain. Raises: CertificateUnusable."""
+def _checked_life(file: Path, chain: bytes) -> CertificateLife:
+    """Return the life of the first certificate of a chain, with which gRPC can serve.
+
+    Raises: CertificateUnusable.
+    """
     try:
         begin, end = chain.index(_PEM_BEGIN), chain.index(_PEM_END) + len(_PEM_END)
         certificate = ssl.PEM_cert_to_DER_cert(chain[begin:end].decode("ascii"))
+        life = life_of_certificate(certificate)
     except ValueError as error:
         raise CertificateUnusable(f"the file {file} holds no plain certificate in PEM.", "", file) from error
     if not any(kind in certificate for kind in _KEYS_OF_GRPC):
         sentence = f"the certificate in {file} has a kind of key that gRPC does not take."
         raise CertificateUnusable(sentence, "Use ECDSA on P-256 or P-384, or RSA with 2048 bits.", file)
+    return life
 
 
 def _check_authorities(file: Path) -> None:

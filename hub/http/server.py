@@ -19,7 +19,7 @@ HEADERS_SECONDS_MAX = 5
 CONNECTION_SECONDS_MAX = 30
 """How long a connection may live in all, so that who sends a byte now and then cannot hold all of them."""
 HANDSHAKE_SECONDS_MAX = 10
-"""How long the handshake of TLS may take."""
+"""How long a connection may take for the handshake of TLS, and then for its first request."""
 CONNECTIONS_MAX = 256
 """Connections served at once; more are answered 503."""
 CLOSE_SECONDS_MAX = 2
@@ -106,7 +106,13 @@ class _BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its base
         """Begin, and set the end."""
         super().connection_made(transport)
-        asyncio.get_running_loop().call_later(CONNECTION_SECONDS_MAX, transport.abort)
+        loop = asyncio.get_running_loop()
+        loop.call_later(HANDSHAKE_SECONDS_MAX, self._end_where_nothing_was_asked)
+        loop.call_later(CONNECTION_SECONDS_MAX, transport.abort)
+
+    def _end_where_nothing_was_asked(self) -> None:
+        if self.cycle is None:  # as it is before the first request, whatever its type says
+            self.transport.abort()  # type: ignore[unreachable]
 
 
 def _bound(host: str, port: int) -> socket.socket:

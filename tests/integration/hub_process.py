@@ -39,6 +39,10 @@ class HubProcess:
         self.address = words[2]
         self.http_address = words[4] if len(words) > 4 else ""
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
         self._process.communicate(timeout=SECONDS_MAX)

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ def test_a_new_pair_is_read_once_it_is_there(
     folder: CertificateFolder, authority: Authority, logged: list[EventDict]
 ) -> None:
     files = CertificateFiles(folder.files())
+    logged.clear()
     first = files.current
     files.look()
     assert files.current is first
@@ -78,6 +80,7 @@ def test_files_are_found_through_a_link_that_is_turned(
     link = tmp_path / "now"
     link.symlink_to(versions[0].folder)
     files = CertificateFiles(CertificateFolder(link).files())
+    logged.clear()
     turned = tmp_path / "next"
     turned.symlink_to(versions[1].folder)
     turned.replace(link)
@@ -90,6 +93,7 @@ def test_a_half_of_a_new_pair_changes_nothing_until_the_other_is_there(
     folder: CertificateFolder, authority: Authority, logged: list[EventDict], half: str
 ) -> None:
     files = CertificateFiles(folder.files())
+    logged.clear()
     before, issued = files.current, authority.server()
     parts = {"certificate": (folder.certificate, issued.chain), "key": (folder.key, issued.key)}
     replace_file(*parts.pop(half))
@@ -110,6 +114,7 @@ def test_what_is_no_certificate_or_gone_changes_nothing_and_is_tried_again(
     folder: CertificateFolder, authority: Authority, logged: list[EventDict], damage: bytes | None
 ) -> None:
     files = CertificateFiles(folder.files())
+    logged.clear()
     before = files.current
     good = folder.certificate.read_bytes()
     if damage is None:
@@ -131,6 +136,7 @@ def test_a_file_written_in_place_in_small_pieces_is_never_half_in_use(
     folder: CertificateFolder, authority: Authority, logged: list[EventDict]
 ) -> None:
     files = CertificateFiles(folder.files())
+    logged.clear()
     before, issued = contents(files.current), authority.server()
     replace_file(folder.key, issued.key)
     with folder.certificate.open("wb", buffering=0) as opened:
@@ -147,6 +153,7 @@ def test_new_authorities_of_clients_are_read(
 ) -> None:
     folder.put_client_ca(authority)
     files = CertificateFiles(folder.files())
+    logged.clear()
     other = Authority("other")
     folder.put_client_ca(authority, other)
     files.look()
@@ -210,7 +217,8 @@ def test_a_key_that_others_can_read_is_warned_of_at_each_reading(
     folder: CertificateFolder, authority: Authority, logged: list[EventDict]
 ) -> None:
     files = CertificateFiles(folder.files())
-    assert events(logged) == []
+    assert events(logged) == ["certificates_read"]
+    logged.clear()
     folder.put(authority.server())
     folder.key.chmod(0o644)
     files.look()
@@ -218,13 +226,14 @@ def test_a_key_that_others_can_read_is_warned_of_at_each_reading(
     assert logged[1]["file"] == str(folder.key)
     folder.key.chmod(0o640)
     CertificateFiles(folder.files())
-    assert len(logged) == 2
+    assert events(logged)[2:] == ["certificates_read"]
 
 
 async def test_the_watch_looks_once_an_interval(
     folder: CertificateFolder, authority: Authority, logged: list[EventDict]
 ) -> None:
     files = CertificateFiles(folder.files())
+    logged.clear()
     issued = authority.server()
     slept: list[float] = []
 
@@ -240,6 +249,41 @@ async def test_the_watch_looks_once_an_interval(
         await files.watch(sleep, interval_seconds=7.0)
     assert slept == [7.0] * 3
     assert contents(files.current) == issued
+
+
+def test_the_end_of_a_certificate_is_told_once_soon_before_and_once_after(
+    folder: CertificateFolder, authority: Authority, logged: list[EventDict]
+) -> None:
+    now = time.time()
+    hour = 3_600.0
+    files = CertificateFiles(folder.files(), wall_seconds=lambda: now)
+    assert 23 * hour < files.left_seconds() < 24 * hour
+    logged.clear()
+    told: list[tuple[float, list[str]]] = []
+    for hours in (20, 23, 23.5, 25, 26):
+        now = time.time() + hours * hour
+        files.look()
+        told.append((hours, events(logged)))
+        logged.clear()
+    assert told == [
+        (20, []),
+        (23, ["certificate_ends_soon"]),
+        (23.5, []),
+        (25, ["certificate_is_over"]),
+        (26, []),
+    ]
+    assert files.left_seconds() < 0
+    replace_file(folder.certificate, folder.certificate.read_bytes())
+    files.look()
+    assert events(logged) == ["certificates_read", "certificate_is_over"]
+
+
+def test_a_hub_starts_with_a_certificate_that_is_over_and_says_so(
+    folder: CertificateFolder, logged: list[EventDict]
+) -> None:
+    CertificateFiles(folder.files(), wall_seconds=lambda: time.time() + 10**6)
+    assert events(logged) == ["certificates_read", "certificate_is_over"]
+    assert logged[1]["file"] == str(folder.certificate)
 
 
 def test_no_key_shows_in_a_representation(folder: CertificateFolder) -> None:
