@@ -31,7 +31,8 @@ def private_socket(database: Path) -> Iterator[Path]:
     digest = hashlib.sha256(os.fsencode(database)).hexdigest()[:_NAME_DIGITS]
     folder = Path(tempfile.gettempdir()) / f"synchub-{os.getuid()}-{digest}"
     try:
-        folder.mkdir(FOLDER_MODE, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(FOLDER_MODE)
         if not _is_own(folder):
             # Somebody else was here first: take a folder that nobody can foresee.
             folder = Path(tempfile.mkdtemp(prefix="synchub-"))

@@ -324,3 +324,24 @@ def assert_complete(store: SqlStore, seen: list[Seen]) -> None:
             assert watcher.positions == [each.position for each in truth.events], watcher.query
             progress = watcher.answers_without_events
             assert progress == sorted(progress)
+
+
+async def test_the_lag_of_a_hub_project_is_that_of_its_slowest_watcher(
+    store: SqlStore, writer: StoreWriter, clock: Clock
+) -> None:
+    writer.push(HUB_PROJECT, "p", "r", events=[event(1), event(2)])
+    async with watches_over(store, clock) as watches:
+        assert watches.lags() == {}
+        async with (
+            watches.watching(CALLER, WatchQuery()) as slow,
+            watches.watching(CALLER, WatchQuery(is_from_now=True)) as quick,
+        ):
+            # Both have yet to look, and one of them has nothing to look at.
+            assert watches.lags() == {HUB_PROJECT: 2}
+            assert positions(await answer_of(slow)) == [1, 2]
+            assert watches.lags() == {HUB_PROJECT: 0}
+            await answer_of(quick)
+            watches.announce(writer.push(HUB_PROJECT, "p", "r", events=[event(3)]))
+            assert positions(await answer_of(quick)) == [3]
+            assert watches.lags() == {HUB_PROJECT: 1}
+        assert watches.lags() == {}

@@ -1,0 +1,76 @@
+"""The socket on which a hub calls itself lies in a folder that only its user may enter."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from hub.core.errors import StartRefused
+from hub.private_socket import private_socket
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_folder_is_the_users_alone_and_goes_with_the_hub(temporary_folder: Path) -> None:
+    with private_socket(Path("/data/hub.db")) as socket:
+        socket.touch()
+        assert mode_of(socket.parent) == 0o700
+        assert socket.parent.parent == temporary_folder
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_two_stores_have_two_sockets_and_a_short_path_each(temporary_folder: Path) -> None:
+    long = Path("/data") / ("x" * 200) / "hub.db"
+    with private_socket(Path("/data/hub.db")) as one, private_socket(long) as two:
+        assert one != two
+        # What the system takes as the path of a socket is about 100 bytes.
+        assert max(len(str(path.relative_to(temporary_folder))) for path in (one, two)) < 50
+
+
+def test_what_a_killed_hub_left_is_used_again(temporary_folder: Path) -> None:
+    with private_socket(Path("/data/hub.db")) as socket:
+        path = socket
+    path.parent.mkdir(0o700)
+    path.touch()
+    with private_socket(Path("/data/hub.db")) as socket:
+        assert socket == path
+        assert not socket.exists()
+    assert list(temporary_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["open", "link", "file"])
+def test_what_somebody_else_put_there_is_not_used(temporary_folder: Path, kind: str) -> None:
+    with private_socket(Path("/data/hub.db")) as socket:
+        foreseen = socket.parent
+    if kind == "open":
+        foreseen.mkdir()
+        foreseen.chmod(0o777)
+    elif kind == "link":
+        elsewhere = temporary_folder / "elsewhere"
+        elsewhere.mkdir(0o700)
+        foreseen.symlink_to(elsewhere)
+    else:
+        foreseen.touch()
+    with private_socket(Path("/data/hub.db")) as socket:
+        assert socket.parent != foreseen
+        assert mode_of(socket.parent) == 0o700
+    assert not socket.parent.exists()
+    assert foreseen.exists()
+
+
+def test_where_no_folder_can_be_made_the_start_is_refused(
+    temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(temporary_folder / "missing"))
+    with pytest.raises(StartRefused, match="cannot make a temporary folder"), private_socket(Path("/hub.db")):
+        pass
