@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from hub.core.limits import Limits
+from tests.contract.secured import make_tokens
 from tests.integration.hub_process import SECONDS_MAX, SYNCHUB, HubProcess, Told, synchub
 
 NOWHERE: Final = "127.0.0.1:1"
@@ -91,6 +93,19 @@ def test_a_revoked_token_is_refused_and_listed_as_such(database: Path) -> None:
     assert offline(database, "list").out.splitlines()[1].split()[3] == "revoked"
     missing = offline(database, "revoke", "f" * 20)
     assert (missing.code, missing.error) == (1, f"synchub: there is no token with token id '{'f' * 20}'\n")
+
+
+def test_a_list_says_which_tokens_still_count(database: Path) -> None:
+    make_tokens(database, limits=Limits())
+    tokens = offline(database, "list", "--json", SYNCHUB_HUB_PROJECT="one").json_lines()
+    states = {str(token["display_name"]): token["state"] for token in tokens}
+    assert {name: states.pop(name) for name in ("expired", "revoked")} == {
+        "expired": "expired",
+        "revoked": "revoked",
+    }
+    assert set(states.values()) == {"live"}
+    assert {token["hub_project"] for token in tokens} == {"one"}
+    assert len(offline(database, "list", "--limit", "3", SYNCHUB_HUB_PROJECT="one").out.splitlines()) == 1 + 3
 
 
 def test_a_store_that_a_hub_serves_is_left_to_it(hub: HubProcess, database: Path, admin_file: Path) -> None:
