@@ -1,8 +1,11 @@
 """What is seen of calls from outside: their request ids, the metrics of the hub, its health by gRPC."""
 
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import grpc
 import pytest
@@ -13,10 +16,13 @@ from structlog.testing import capture_logs
 from hub.rpc.self_call import CHECK_METHOD
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
 from synchub.v1.lease_service_pb2 import AcquireLeaseRequest
+from synchub.v1.presence_service_pb2 import HeartbeatRequest
 from synchub.v1.sync_event_pb2 import SyncEvent
 from synchub.v1.sync_service_pb2 import GetRunRequest, PushEventsRequest, WatchEventsRequest
 from tests.contract.conftest import settings_in
 from tests.contract.secured import SecuredHub, running_secured_hub
+
+SECONDS_MAX: Final = 20.0
 
 
 @pytest.fixture
@@ -141,6 +147,25 @@ def test_leases_are_counted_as_they_begin_and_end(secured: SecuredHub) -> None:
         stubs.lease.AcquireLease(request, timeout=20)
     assert value_of(secured, "synchub_lease_grants_total", hub_project="one") == 2
     assert value_of(secured, "synchub_lease_expiries_total", hub_project="one") == 1
+
+
+def test_runtimes_are_counted_by_presence_with_what_they_have_not_pushed(secured: SecuredHub) -> None:
+    first = HeartbeatRequest(runtime_id="r", instance_id="one", unsynced_event_count=7)
+    going_on = threading.Event()
+
+    def heartbeats() -> Iterator[HeartbeatRequest]:
+        yield first
+        going_on.wait(SECONDS_MAX)
+
+    stream = secured.stubs("one/runtime").presence.Heartbeat(heartbeats(), timeout=SECONDS_MAX)
+    next(stream)
+    end = time.monotonic() + SECONDS_MAX
+    while value_of(secured, "synchub_runtimes_heard", hub_project="one", state="ONLINE") != 1:
+        assert time.monotonic() < end
+    assert value_of(secured, "synchub_unsynced_events", hub_project="one") == 7
+    assert value_of(secured, "synchub_streams_open", method="Heartbeat") == 1
+    going_on.set()
+    list(stream)
 
 
 def test_a_denied_call_is_a_line_that_says_who_and_which(secured: SecuredHub) -> None:
