@@ -22,7 +22,7 @@ from hub.access import Access, decide_access, refuse_anybody, say_access
 from hub.certificate_files import CertificateFiles
 from hub.config import Endpoint, HubSettings, default_database
 from hub.core.errors import Refusal, StartRefused, StorageUnavailable
-from hub.gauges import watch_health
+from hub.gauges import watch_certificates, watch_health
 from hub.http.app import make_http_app
 from hub.http.metrics_guard import MetricsGuard
 from hub.http.server import HttpServer
@@ -153,7 +153,12 @@ class _Hub:
         parts = self._parts
         server = HubServer(
             lambda grpc_server: add_services(parts, grpc_server),
-            interceptor=RefusalInterceptor(parts.reporter, parts.admission, parts.calls),
+            interceptor=RefusalInterceptor(
+                parts.reporter,
+                parts.admission,
+                parts.calls,
+                request_seconds_max=parts.limits.first_message_seconds_max,
+            ),
             message_bytes_max=self._parts.limits.message_bytes_max,
             is_channelz_enabled=settings.is_channelz_enabled,
         )
@@ -215,6 +220,7 @@ class _Hub:
         loops.start("credentials", parts.streams.watch_credentials)
         if certificates is not None:
             interval = parts.limits.certificate_check_seconds
+            watch_certificates(parts.metrics, certificates)
             loops.start("certificates", lambda sleep: certificates.watch(sleep, interval_seconds=interval))
         loops.start(
             "loop_delay",

@@ -9,6 +9,7 @@ streaming handler (a generator, or ``read()`` and ``write()``).
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from math import ceil
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
 import grpc
@@ -17,7 +18,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
-from hub.core.errors import InvalidRequest, Refusal, Violation
+from hub.core.errors import InvalidRequest, LimitReached, Refusal, Violation
 from hub.rpc.call_log import CallLog
 from hub.rpc.call_record import CallRecord, closing_status, current_record
 from hub.rpc.error_table import Reference, status_from_refusal, status_of_fault
@@ -61,9 +62,14 @@ class FaultReporter:
 class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler once."""
 
-    def __init__(self, reporter: ErrorReporter, admission: Admission, calls: CallLog) -> None:
-        """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
-        self._guard = CallGuard(reporter, admission, calls)
+    def __init__(
+        self, reporter: ErrorReporter, admission: Admission, calls: CallLog, *, request_seconds_max: float
+    ) -> None:
+        """Keep what turns errors into statuses, what finds out who calls, and what counts the calls.
+
+        ``request_seconds_max`` is how long the request of a call that has one may take to come.
+        """
+        self._guard = CallGuard(reporter, admission, calls, request_seconds_max=request_seconds_max)
         self._calls = calls
         self._wrapped: dict[str, tuple[object, object]] = {}
 
@@ -88,8 +94,11 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
 class CallGuard:
     """Begins calls with who makes them, and ends them by what their handlers raise."""
 
-    def __init__(self, reporter: ErrorReporter, admission: Admission, calls: CallLog) -> None:
+    def __init__(
+        self, reporter: ErrorReporter, admission: Admission, calls: CallLog, *, request_seconds_max: float
+    ) -> None:
         """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
+        self._request_seconds_max = request_seconds_max
         self._reporter = reporter
         self._admission = admission
         self._calls = calls
@@ -104,17 +113,36 @@ class CallGuard:
         record.call = self._admission.begin(context, method)
         return record
 
-    def decoded(
-        self, raw: bytes | Request, record: CallRecord, *, deserializer: Deserializer[Request] | None
+    async def request_of(
+        self,
+        sent: Requests[Request] | Request,
+        context: Context[Request, Response],
+        *,
+        record: CallRecord,
+        deserializer: Deserializer[Request] | None,
     ) -> Request:
         """Return the request of a call that has one, decoded only once it is known who calls.
 
-        Raises: Unauthenticated, PermissionDenied, InvalidRequest.
+        ``deserializer`` is None where gRPC has received and decoded it.
+        Raises: Unauthenticated, PermissionDenied, InvalidRequest; LimitReached where it takes too long.
         """
-        if record.call is not None and record.call.refusal is not None:
-            raise record.call.refusal
+        refusal = record.call.refusal if record.call is not None else None
         if deserializer is None:
-            return cast("Request", raw)
+            if refusal is not None:
+                raise refusal
+            return cast("Request", sent)
+        seconds_max = self._request_seconds_max
+        try:
+            # Who is refused is heard out too, though not for as long: a client that is still writing would
+            # not see why.
+            async with asyncio.timeout(STATUS_SECONDS_MAX if refusal is not None else seconds_max):
+                raw = await context.read()
+        except TimeoutError as error:
+            raise refusal or LimitReached("first_message_seconds_max", ceil(seconds_max)) from error
+        if refusal is not None:
+            raise refusal
+        if raw is grpc.aio.EOF:
+            raise InvalidRequest([Violation("request", "is missing")])
         try:
             return deserializer(cast("bytes", raw))
         except DecodeError as error:
@@ -151,20 +179,22 @@ def guarded_handler(
     deserializer = handler.request_deserializer if method.startswith(OWN_METHODS_PREFIX) else None
     if deserializer is not None:
         deserializer = bounded_deserializer(deserializer)
-        # A single request comes as bytes: it is decoded when it is known who calls.
+        # A single request comes as bytes, and is read like a stream of one: it is decoded when it is known
+        # who calls, and nobody may take for ever to send it.
         guarded.request_deserializer = (
             _refusing_deserializer(deserializer) if handler.request_streaming else None
         )
+        guarded.request_streaming = True
     if handler.request_streaming and handler.response_streaming:
         guarded.stream_stream = _guard_requests(handler.stream_stream, guard, method=method)
     elif handler.request_streaming:
         guarded.stream_unary = _guard_unary(handler.stream_unary, guard, method=method, deserializer=None)
     elif handler.response_streaming:
-        guarded.unary_stream = _guard_stream(
+        guarded.unary_stream = guarded.stream_stream = _guard_stream(
             handler.unary_stream, guard, method=method, deserializer=deserializer
         )
     else:
-        guarded.unary_unary = _guard_unary(
+        guarded.unary_unary = guarded.stream_unary = _guard_unary(
             handler.unary_unary, guard, method=method, deserializer=deserializer
         )
     return cast("MethodHandler[Request, Response]", guarded)
@@ -210,10 +240,10 @@ def _guard_unary(
     """Guard a handler with one response; ``deserializer`` is None where its request comes decoded."""
     answer = cast("Callable[[Request, Context[Request, Response]], Awaitable[Response]]", behavior)
 
-    async def guarded(raw: bytes | Request, context: Context[Request, Response]) -> Response:
+    async def guarded(sent: Requests[Request] | Request, context: Context[Request, Response]) -> Response:
         record = guard.begin(context, method=method)
         try:
-            request = guard.decoded(raw, record, deserializer=deserializer)
+            request = await guard.request_of(sent, context, record=record, deserializer=deserializer)
             response = await answer(request, context)
             record.succeeded()
             return response
@@ -233,11 +263,11 @@ def _guard_stream(
         generate = cast("Callable[[Request, Context[Request, Response]], AsyncIterator[Response]]", behavior)
 
         async def guarded_generator(
-            raw: bytes | Request, context: Context[Request, Response]
+            sent: Requests[Request] | Request, context: Context[Request, Response]
         ) -> AsyncIterator[Response]:
             record = guard.begin(context, method=method)
             try:
-                request = guard.decoded(raw, record, deserializer=deserializer)
+                request = await guard.request_of(sent, context, record=record, deserializer=deserializer)
                 async for response in generate(request, context):
                     yield response
                 record.succeeded()
@@ -250,10 +280,10 @@ def _guard_stream(
 
     write_all = cast("Callable[[Request, Context[Request, Response]], Awaitable[None]]", behavior)
 
-    async def guarded_writer(raw: bytes | Request, context: Context[Request, Response]) -> None:
+    async def guarded_writer(sent: Requests[Request] | Request, context: Context[Request, Response]) -> None:
         record = guard.begin(context, method=method)
         try:
-            request = guard.decoded(raw, record, deserializer=deserializer)
+            request = await guard.request_of(sent, context, record=record, deserializer=deserializer)
             await write_all(request, context)
             record.succeeded()
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught

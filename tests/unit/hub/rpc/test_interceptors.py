@@ -65,6 +65,7 @@ async def ended(kind: str, error: Exception) -> tuple[list[bytes], Refusal]:
                 FaultReporter(lambda: "none"),
                 open_admission(),
                 CallLog(new_request_id=lambda: "reference-1"),
+                request_seconds_max=10,
             )
         ]
     )
@@ -133,7 +134,9 @@ async def test_a_cancelled_handler_stays_cancelled() -> None:
             raise
 
     server = grpc.aio.server(
-        interceptors=[RefusalInterceptor(FaultReporter(lambda: ""), open_admission(), CallLog())]
+        interceptors=[
+            RefusalInterceptor(FaultReporter(lambda: ""), open_admission(), CallLog(), request_seconds_max=10)
+        ]
     )
     handler = grpc.stream_stream_rpc_method_handler(waits, echo, echo)
     generic = grpc.method_handlers_generic_handler("test.Service", {"Waits": handler})
