@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from hub.certificate_files import CertificateFiles
 from hub.http.metrics import GaugeValues, HubMetrics
 from hub.service.health import Findings, Health
 from hub.service.writer import Lane
@@ -40,6 +41,11 @@ def watch_health(metrics: HubMetrics, health: Health) -> None:
 
     metrics.watch("synchub_healthy", read(lambda found: found.is_well))
     metrics.watch("synchub_ready", read(lambda found: found.is_ready and not health.is_stopping))
+
+
+def watch_certificates(metrics: HubMetrics, certificates: CertificateFiles) -> None:
+    """Show how long the hub's certificate still counts."""
+    metrics.watch("synchub_certificate_left_seconds", _single(certificates.left_seconds))
 
 
 def _watch_runtimes(parts: "HubParts") -> None:

@@ -235,6 +235,11 @@ HUB: Final = (
         "Age of the newest backup in the backup folder; missing where there is none.",
     ),
     MetricSpec(
+        "synchub_certificate_left_seconds",
+        Kind.GAUGE,
+        "How long the certificate of both ports still counts; missing without TLS.",
+    ),
+    MetricSpec(
         "synchub_trace_spans_total",
         Kind.COUNTER,
         "Spans: exported, failed (the collector did not take them), dropped (the queue was full).",

@@ -1,6 +1,7 @@
 """TLS on both ports: who is trusted, certificates that are replaced under a running hub, and junk."""
 
 import random
+import re
 import socket
 import ssl
 import time
@@ -27,7 +28,15 @@ from tests.contract.conftest import settings_in
 from tests.contract.conversation import Conversation, refusal_of
 from tests.contract.hub_in_thread import HubInThread
 from tests.contract.pushing import events, push
-from tests.contract.tls import Authority, CertificateFolder, client_hello, replace_file, trusting, with_tls
+from tests.contract.tls import (
+    LIFE,
+    Authority,
+    CertificateFolder,
+    client_hello,
+    replace_file,
+    trusting,
+    with_tls,
+)
 
 SECONDS_MAX: Final = 20.0
 HANDSHAKE_SECONDS_MAX: Final = 15.0
@@ -168,6 +177,14 @@ def test_what_is_no_pair_leaves_the_last_one_in_use_until_there_is_one(secure: S
     replace_file(secure.certificates.key, issued.key)
     wait_until(lambda: is_trusted(secure.hub, new))
     wait_until(lambda: is_http_trusted(secure.hub, new))
+
+
+def test_the_metrics_say_how_long_the_certificate_counts(secure: SecureHub) -> None:
+    context = ssl.create_default_context(cadata=secure.authority.pem.decode())
+    url = f"https://{secure.hub.http_address}/metrics"
+    with urllib.request.urlopen(url, timeout=SECONDS_MAX, context=context) as answer:
+        (left,) = re.findall(r"^synchub_certificate_left_seconds (\S+)$", answer.read().decode(), re.M)
+    assert LIFE.total_seconds() - 3_600 < float(left) < LIFE.total_seconds()
 
 
 def junk(rng: random.Random) -> list[bytes]:
