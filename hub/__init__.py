@@ -20,7 +20,7 @@ Where things are:
 - ``store``: what is durable;
 - ``service``: use cases, each a load, a decision and one transaction;
 - ``rpc``: the gRPC edge; ``rpc.error_table`` says how an error looks on the wire;
-- ``http``: health and metrics;
+- ``http``: health and metrics; ``telemetry``: traces, where they are asked for;
 - ``cli``: the command line ``synchub``;
 - ``config``: settings; ``app``: puts all of this together, starts it and stops it.
 
