@@ -9,6 +9,8 @@ from typing import Final
 
 import pytest
 
+from tests.contract.tls import Authority, CertificateFolder
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS_MAX: Final = 120.0
 BLOCKS: Final = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
@@ -102,7 +104,7 @@ def push(address: str, sequence: int, text: str) -> None:
 
 
 def test_the_agent_section_works_as_written(address: str, tmp_path: Path) -> None:
-    start = block_with("sh", "runtime-agent start").replace(README_ADDRESS, address).split()
+    start = block_with("sh", "runtime-agent start --hub 127.0.0.1").replace(README_ADDRESS, address).split()
     start[0] = str(ROOT / start[0])
     with subprocess.Popen(start, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as agent:
         assert agent.stdout is not None
@@ -167,3 +169,45 @@ def test_the_commit_of_the_python_example_is_what_the_commands_show(address: str
     assert re.search(r"^1 .* order\.paid +order 7 paid +1 +12 EUR", told.stdout, re.M)
     assert re.search(r"^receipt 7 +mail +PENDING +0 ", told.stdout, re.M)
     assert "receipt 7 may be tried for mail from " in told.stdout
+
+
+def test_the_network_section_works_as_written(tmp_path: Path) -> None:
+    authority = Authority()
+    CertificateFolder(tmp_path).put(authority.server())
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    (tmp_path / "backups").mkdir()
+    script = block_with("sh", "--role admin").replace(".venv/bin/", f"{ROOT}/.venv/bin/").replace("\\\n", " ")
+    first, serve, export, create, start = script.splitlines()
+    prelude = [f"cd {tmp_path}", first]
+    assert run_shell("\n".join(prelude)).returncode == 0
+    command = serve.replace("0.0.0.0:7443", "127.0.0.1:0 --http none").split()
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as hub:
+        assert hub.stdout is not None
+        address = hub.stdout.readline().split()[2]
+        hub_environment = [f"cd {tmp_path}", f"export SYNCHUB_HUB={address}", export]
+        made = run_shell("\n".join([*hub_environment, create]))
+        assert made.returncode == 0, made.stderr
+        words = start.replace("hub.example.org:7443", address).split()
+        with subprocess.Popen(
+            words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as agent:
+            assert agent.stdout is not None
+            agent.stdout.readline()
+            event = "--data agent --project garden --run log --type note --text rain"
+            append = f"{ROOT}/.venv/bin/runtime-agent append {event}"
+            is_there = f"until {ROOT}/.venv/bin/synchub runs | grep -q garden; do sleep 0.1; done"
+            told = run_shell("\n".join([*hub_environment, append, is_there]))
+            assert told.returncode == 0, told.stderr
+            agent.terminate()
+            agent.wait(SECONDS_MAX)
+        told = run_shell(
+            "\n".join(
+                [*hub_environment, block_with("sh", "synchub backup").replace(".venv", f"{ROOT}/.venv")]
+            )
+        )
+        hub.terminate()
+        hub.wait(SECONDS_MAX)
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "new.db").exists()
