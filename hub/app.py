@@ -158,6 +158,7 @@ class _Hub:
                 parts.admission,
                 parts.calls,
                 request_seconds_max=parts.limits.first_message_seconds_max,
+                message_bytes_max=parts.limits.message_bytes_max,
             ),
             message_bytes_max=self._parts.limits.message_bytes_max,
             is_channelz_enabled=settings.is_channelz_enabled,
@@ -179,6 +180,8 @@ class _Hub:
         await parts.leases.aborts.load(parts.readers)
         self._start_loops(server, self_watch)
         serving_http = asyncio.create_task(http.serve(), name="http") if http is not None else None
+        if serving_http is not None:
+            parts.loops.watch(serving_http)
         await server.start()
         try:
             yield RunningHub(address, http_address, self._access)

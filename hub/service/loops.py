@@ -8,6 +8,7 @@ over a dead loop.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import structlog
@@ -37,6 +38,7 @@ class Loops:
         self._late_seconds_max = late_seconds_max
         self._monotonic_seconds = monotonic_seconds
         self._loops: dict[str, _Loop] = {}
+        self._watched: dict[str, _Loop] = {}
 
     def start(
         self,
@@ -57,6 +59,14 @@ class Loops:
         self._loops[name] = _Loop(task, now_seconds, now_seconds)
         task.add_done_callback(_note_end)
 
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """Watch over something that somebody else began and ends, and that does not sleep by what is given
+        here: that it has ended is a problem while somebody asks.
+        """
+        now_seconds = self._monotonic_seconds()
+        self._watched[task.get_name()] = _Loop(task, now_seconds, inf)
+        task.add_done_callback(_note_fault)
+
     async def stop(self) -> None:
         """End all loops."""
         tasks = [loop.task for loop in self._loops.values()]
@@ -73,7 +83,7 @@ class Loops:
         """Say which loops have ended or are late, and by how much; a sentence each, without a full stop."""
         now_seconds = self._monotonic_seconds()
         found: list[str] = []
-        for name, loop in self._loops.items():
+        for name, loop in (*self._loops.items(), *self._watched.items()):
             late_seconds = now_seconds - loop.back_seconds
             if loop.task.done():
                 found.append(f"{name} has ended by a fault; the log has the details")
@@ -99,6 +109,12 @@ async def measure_loop_delay(
         begin_seconds = monotonic_seconds()
         await sleep(DELAY_MEASURED_SECONDS)
         told(max(0.0, monotonic_seconds() - begin_seconds - DELAY_MEASURED_SECONDS))
+
+
+def _note_fault(task: asyncio.Task[None]) -> None:
+    """Say so where something that may end has ended by a fault."""
+    if not task.cancelled() and task.exception() is not None:
+        _note_end(task)
 
 
 def _note_end(task: asyncio.Task[None]) -> None:

@@ -91,6 +91,28 @@ async def test_a_loop_that_ended_is_a_problem_for_good(clockwork: Clockwork, is_
     assert clockwork.loops.problems() == ["dying has ended by a fault; the log has the details"]
 
 
+async def test_what_somebody_else_runs_is_a_problem_once_it_has_ended_and_never_late(
+    clockwork: Clockwork,
+) -> None:
+    may_end = asyncio.Event()
+
+    async def serves() -> None:
+        await may_end.wait()
+        raise OSError("the port is gone")
+
+    with capture_logs() as lines:
+        task = asyncio.get_running_loop().create_task(serves(), name="http")
+        clockwork.loops.watch(task)
+        clockwork.seconds += 10 * LATE_SECONDS_MAX
+        await clockwork.loops.stop()
+        assert (task.done(), clockwork.loops.problems()) == (False, [])
+        may_end.set()
+        await asyncio.wait({task})
+        await asyncio.sleep(0)
+    assert clockwork.loops.problems() == ["http has ended by a fault; the log has the details"]
+    assert [(line["event"], line["task"]) for line in lines] == [("background_task_died", "http")]
+
+
 async def test_loops_that_are_stopped_are_not_told_to_have_died(clockwork: Clockwork) -> None:
     with capture_logs() as lines:
         clockwork.loops.start("minutes", sleeps_a_minute, sleep=clockwork.sleep)
