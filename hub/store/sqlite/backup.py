@@ -186,7 +186,7 @@ def put_in_place(part: Path, to: Path) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(to)) from error
         part.rename(to)
     part.unlink(missing_ok=True)
-    _sync_folder(to.parent)
+    sync_folder(to.parent)
 
 
 def sync_file(path: Path) -> None:
@@ -247,7 +247,8 @@ def _remove_companions(path: Path) -> None:
             path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

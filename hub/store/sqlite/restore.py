@@ -19,7 +19,7 @@ from hub.core.restore import Restored, token_floor_of
 from hub.store.session import SqlValue
 from hub.store.sql_files import load_statements
 from hub.store.sqlite import file
-from hub.store.sqlite.backup import copy_pages, put_in_place, sync_file, unfinished, verified
+from hub.store.sqlite.backup import copy_pages, sync_file, sync_folder, unfinished, verified
 
 _STATEMENTS: Final = load_statements("hub.store.sqlite", "operations.sql", "leases.sql", "writing.sql")
 
@@ -65,7 +65,10 @@ def restore_backup(
             finally:
                 connection.close(True)
             sync_file(part)
-            put_in_place(part, database)
+            # Under the lock nobody of ours makes the file meanwhile; and so it never has two names.
+            _refuse_taken(database)
+            part.rename(database)
+            sync_folder(database.parent)
     yield restored
 
 
@@ -84,6 +87,7 @@ def restore_in_place(
     with file.exclusive_lock(database):
         # Looked at under the lock, and before SQLite has the file open.
         is_backup = file.application_id_of(database) == file.BACKUP_APPLICATION_ID
+        _put_right(database, limits=limits)
         yield from verified(database, limits=limits, is_stopping=is_stopping)
         connection = file.connect(database, busy_timeout_seconds=limits.busy_timeout_seconds, is_writer=True)
         try:
@@ -140,6 +144,15 @@ def _begin_new_life(connection: apsw.Connection, restore: Restore, *, schema_bef
         is_clock_behind=restore.wall_nanos < floor_nanos,
         head_positions={name: (head, journal_head) for name, head, journal_head in heads},
     )
+
+
+def _put_right(database: Path, *, limits: Limits) -> None:
+    """Let SQLite undo what an interrupted restore left half written; who only reads could not."""
+    connection = file.connect(database, busy_timeout_seconds=limits.busy_timeout_seconds, is_writer=True)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    finally:
+        connection.close(True)
 
 
 def _refuse_missing(backup: Path) -> None:

@@ -262,5 +262,8 @@ def _unreadable_finding(error: BaseException) -> Finding:
 
 
 def _unreadable(database: Path, error: apsw.Error) -> StartRefused:
+    if isinstance(error, apsw.ReadOnlyError):
+        sentence = f"whoever was writing {database} was interrupted, and left it half written."
+        return StartRefused(sentence, "Do that again: it begins with putting the file right.")
     sentence = f"cannot read the store {database}: {error}."
     return StartRefused(sentence, "Check the file's permissions, and those of its folder.")
