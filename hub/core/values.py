@@ -64,6 +64,11 @@ class Caller:
     is_certificate: bool = False
     """Whether a client certificate says who calls."""
 
+    @property
+    def credential_key(self) -> str:
+        """What tells this credential from all others, "" where there is none; names may be the same."""
+        return self.credential_name if self.token_id is None else self.token_id
+
     def covers(self, project_id: str) -> bool:
         """Whether the credential is for this project."""
         return not self.project_id_prefixes or project_id.startswith(self.project_id_prefixes)

@@ -20,6 +20,7 @@ from hub.core.identity_errors import (
     CredentialMissing,
     Forbidden,
     IdentityMismatch,
+    Unauthenticated,
     project_not_covered,
 )
 from hub.core.permissions import check_permission
@@ -58,15 +59,18 @@ class CallRates(Protocol):
 class Call:
     """One call: who makes it, or why it is refused.
 
-    ``caller`` is None for who came without a credential to a hub that wants none. ``credential_key``
-    names the credential among all, "" where there is none.
+    ``caller`` is None for who came without a credential to a hub that wants none.
     """
 
     peer: str
     caller: Caller | None
-    credential_key: str
     refusal: Refusal | None
     admission: "Admission"
+
+    @property
+    def credential_key(self) -> str:
+        """What tells the credential from all others, "" where there is none."""
+        return "" if self.caller is None else self.caller.credential_key
 
     def fault(self) -> Refusal | None:
         """Return why the call may not go on, None where it may."""
@@ -107,16 +111,24 @@ class Admission:
         refusal: Refusal | None = None
         try:
             if not method.startswith(OPEN_SERVICES):
-                caller = self._identify(context, peer)
+                caller = self._known(context, peer)
                 role = Role.ANONYMOUS if caller is None else caller.role
                 is_own = method.startswith(OWN_METHODS_PREFIX)
-                self._rates.check_call(_credential_key(caller), peer)
+                self._rates.check_call("" if caller is None else caller.credential_key, peer)
                 check_permission(role, method.removeprefix(OWN_METHODS_PREFIX) if is_own else _ADMIN_CALL)
         except Refusal as raised:
             refusal = raised
-        call = Call(peer, caller, _credential_key(caller), refusal, self)
+        call = Call(peer, caller, refusal, self)
         _CALL.set(call)
         return call
+
+    def _known(self, context: grpc.aio.ServicerContext[Request, Response], peer: str) -> Caller | None:
+        """Return who calls; calls with wrong credentials count for their host, like those without any."""
+        try:
+            return self._identify(context, peer)
+        except Unauthenticated:
+            self._rates.check_call("", peer)
+            raise
 
     def _identify(self, context: grpc.aio.ServicerContext[Request, Response], peer: str) -> Caller | None:
         """Return who calls, None for nobody in particular.
@@ -247,9 +259,3 @@ def hub_caller_of(
     admin = caller_of(context, "", check=check)
     check.identifier("hub_project", hub_project)
     return replace(admin, hub_project=HubProject(hub_project))
-
-
-def _credential_key(caller: Caller | None) -> str:
-    if caller is None:
-        return ""
-    return caller.credential_name if caller.token_id is None else caller.token_id

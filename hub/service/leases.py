@@ -348,7 +348,7 @@ class Leases:
         def command(transaction: WriteTransaction, now_nanos: int) -> LeaseAnswer:
             leases = transaction.leases
             if repeat is not None:
-                name = caller.credential_name
+                name = caller.credential_key
                 stored = leases.receipt(hub_project, name, request_id=repeat.request_id)
                 replayed = decide_repeat(stored, repeat)
                 if replayed is not None:
@@ -361,7 +361,7 @@ class Leases:
             )
             if repeat is not None:
                 receipt, receipts_max = Receipt(repeat, answer), self._limits.receipts_max
-                name = caller.credential_name
+                name = caller.credential_key
                 leases.save_receipt(
                     hub_project, name, receipt=receipt, receipts_max=receipts_max, now_nanos=now_nanos
                 )
@@ -436,7 +436,7 @@ def _give_back_command(caller: Caller, unheard: Unheard) -> Callable[[WriteTrans
         transaction.leases.save_resource(caller.hub_project, before, after=after)
         for repeat in unheard.repeats:
             transaction.leases.drop_receipt(
-                caller.hub_project, caller.credential_name, request_id=repeat.request_id
+                caller.hub_project, caller.credential_key, request_id=repeat.request_id
             )
 
     return command

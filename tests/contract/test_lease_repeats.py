@@ -9,6 +9,7 @@ import pytest
 from hub.core.limits import Limits
 from hub.rpc.codec_lease import RepeatableRequest
 from synchub.v1 import lease_service_pb2 as messages
+from synchub.v1.hub_service_pb2 import ROLE_RUNTIME, CreateTokenRequest
 from synchub.v1.lease_service_pb2_grpc import LeaseServiceStub
 from tests.contract.conversation import refusal_of
 from tests.contract.leasing import (
@@ -22,6 +23,7 @@ from tests.contract.leasing import (
     state_of,
     takeover_request,
 )
+from tests.contract.secured import SecuredHub
 
 Answer = (
     messages.AcquireLeaseResponse
@@ -214,3 +216,13 @@ def test_an_id_is_a_hub_projects_own(lease_stub: LeaseServiceStub, hub_project: 
     assert not lease_stub.AcquireLease(acquire_request(hub_project, request_id="q")).replayed
     other = acquire_request(f"{hub_project}-other", "s", request_id="q")
     assert not lease_stub.AcquireLease(other).replayed
+
+
+def test_an_id_is_a_credentials_own_whatever_its_name(secured_hub: SecuredHub) -> None:
+    request = CreateTokenRequest(display_name="same", role=ROLE_RUNTIME, project_id_prefixes=["one-"])
+    made = [secured_hub.stubs("one/operator").hub.CreateToken(request) for _ in range(2)]
+    first, second = (secured_hub.stubs_showing(each.bearer_token).lease for each in made)
+    acquired = acquire_request("", request_id="q")
+    assert not first.AcquireLease(acquired).replayed
+    assert first.AcquireLease(acquired).replayed
+    assert not second.AcquireLease(acquired).replayed

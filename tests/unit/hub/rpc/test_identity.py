@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.core.credential import caller_of_token
-from hub.core.errors import InvalidRequest, Refusal
+from hub.core.errors import InvalidRequest, RateLimited, Refusal
 from hub.core.identity_errors import (
     CredentialExpired,
     CredentialInvalid,
@@ -74,7 +74,9 @@ class Observed:
 class Gate:
     """An admission with its tokens, observed."""
 
-    def __init__(self, *, are_required: bool = True, trust_domain: str | None = None) -> None:
+    def __init__(
+        self, *, are_required: bool = True, trust_domain: str | None = None, limits: Limits | None = None
+    ) -> None:
         self.now_nanos = 2_000
         self.book = TokenBook(credential_nanos=lambda: self.now_nanos)
         tokens = {name: each.token for name, each in BEARERS.items()}
@@ -85,7 +87,9 @@ class Gate:
         self.admission = Admission(
             self.book,
             observer=self.observed,
-            rates=HubRates(limits=Limits(), instruments=NoInstruments(), monotonic_seconds=lambda: 0.0),
+            rates=HubRates(
+                limits=limits or Limits(), instruments=NoInstruments(), monotonic_seconds=lambda: 0.0
+            ),
             are_credentials_required=are_required,
             trust_domain=trust_domain,
         )
@@ -147,6 +151,15 @@ def test_who_shows_nothing_that_counts_is_refused(metadata: Metadata, fault: typ
     assert (call.caller, call.credential_key) == (None, "")
 
 
+def test_guesses_of_tokens_count_for_their_host_and_end_nobody_elses_calls() -> None:
+    gate = Gate(limits=Limits(credential_requests_per_second=1, credential_requests_burst=3))
+    guesses = [gate.begin([("authorization", "Bearer guess")]).refusal for _ in range(5)]
+    assert [type(each) for each in guesses[:3]] == [CredentialInvalid] * 3
+    assert {type(each) for each in guesses[3:]} <= {CredentialInvalid, RateLimited}
+    assert isinstance(guesses[-1], RateLimited)
+    assert gate.begin(showing("reader")).refusal is None
+
+
 @given(
     st.lists(
         st.tuples(
@@ -174,7 +187,7 @@ def test_one_whole_token_lets_in_and_nothing_else(metadata: list[tuple[str, str]
 
 def test_a_hub_that_wants_no_credentials_takes_none_but_right_ones() -> None:
     gate = Gate(are_required=False)
-    assert gate.begin() == Call(PEER, None, "", None, gate.admission)
+    assert gate.begin() == Call(PEER, None, None, gate.admission)
     assert gate.begin(showing("reader")).caller == caller("reader")
     assert isinstance(gate.begin(showing("revoked")).refusal, CredentialRevoked)
     assert isinstance(gate.begin([("authorization", "Bearer x")]).refusal, CredentialInvalid)
