@@ -158,6 +158,7 @@ class _Hub:
                 parts.admission,
                 parts.calls,
                 request_seconds_max=parts.limits.first_message_seconds_max,
+                message_bytes_max=parts.limits.message_bytes_max,
             ),
             message_bytes_max=self._parts.limits.message_bytes_max,
             is_channelz_enabled=settings.is_channelz_enabled,

@@ -69,9 +69,11 @@ def batch_from_proto(
         bytes_count = request.ByteSize()
     event_count = len(request.events)
     if not 1 <= event_count <= limits.batch_events_max:
-        check.add("events", f"has {event_count} entries; 1 to {limits.batch_events_max} are needed")
+        counts = f"1 to batch_events_max = {limits.batch_events_max}"
+        check.add("events", f"has {event_count} entries; {counts} are needed")
     if bytes_count > limits.batch_bytes_max:
-        check.add("events", f"make a request of {bytes_count} bytes; at most {limits.batch_bytes_max} fit")
+        most = f"at most batch_bytes_max = {limits.batch_bytes_max}"
+        check.add("events", f"make a request of {bytes_count} bytes; {most} fit")
     facts = {"projectId": request.project_id, "runId": request.run_id}
     check.refuse_violations(facts)
 
@@ -113,7 +115,8 @@ def _events_from_proto(
             checked_types.add(event_type)
         payload = event.payload or event.text.encode()
         if len(payload) > payload_bytes_max:
-            description = f"has {len(payload)} bytes; at most {payload_bytes_max} are allowed"
+            most = f"at most payload_bytes_max = {payload_bytes_max}"
+            description = f"has {len(payload)} bytes; {most} are allowed"
             check.add(f"events[{index}].payload", description)
         event_time_nanos = None
         if event.HasField("event_time"):

@@ -63,13 +63,21 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler once."""
 
     def __init__(
-        self, reporter: ErrorReporter, admission: Admission, calls: CallLog, *, request_seconds_max: float
+        self,
+        reporter: ErrorReporter,
+        admission: Admission,
+        calls: CallLog,
+        *,
+        request_seconds_max: float,
+        message_bytes_max: int,
     ) -> None:
         """Keep what turns errors into statuses, what finds out who calls, and what counts the calls.
 
-        ``request_seconds_max`` is how long the request of a call that has one may take to come.
+        ``request_seconds_max`` is how long the request of a call that has one may take to come,
+        ``message_bytes_max`` how large any request may be.
         """
         self._guard = CallGuard(reporter, admission, calls, request_seconds_max=request_seconds_max)
+        self._message_bytes_max = message_bytes_max
         self._calls = calls
         self._wrapped: dict[str, tuple[object, object]] = {}
 
@@ -86,7 +94,10 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = (handler, guarded_handler(handler, method, guard=self._guard))
+            guarded = guarded_handler(
+                handler, method, guard=self._guard, message_bytes_max=self._message_bytes_max
+            )
+            known = (handler, guarded)
             self._wrapped[method] = known
         return cast("MethodHandler[Request, Response]", known[1])
 
@@ -172,13 +183,13 @@ class CallGuard:
 
 
 def guarded_handler(
-    handler: "MethodHandler[Request, Response]", method: str, *, guard: CallGuard
+    handler: "MethodHandler[Request, Response]", method: str, *, guard: CallGuard, message_bytes_max: int
 ) -> "MethodHandler[Request, Response]":
     """Return a handler that does the same, but lets out only statuses."""
     guarded = _GuardedHandler(handler)
     deserializer = handler.request_deserializer if method.startswith(OWN_METHODS_PREFIX) else None
     if deserializer is not None:
-        deserializer = bounded_deserializer(deserializer)
+        deserializer = bounded_deserializer(deserializer, message_bytes_max=message_bytes_max)
         # A single request comes as bytes, and is read like a stream of one: it is decoded when it is known
         # who calls, and nobody may take for ever to send it.
         guarded.request_deserializer = (

@@ -11,7 +11,7 @@ from typing import Final, TypeVar, cast
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from hub.core.errors import InvalidRequest, Violation
+from hub.core.errors import InvalidRequest, LimitReached, Violation
 
 Request = TypeVar("Request")
 
@@ -32,15 +32,20 @@ _LISTS_OF_TEXT: Final = (
 """What is never packed."""
 
 
-def bounded_deserializer(deserializer: Callable[[bytes], Request]) -> Callable[[bytes], Request]:
-    """Return a deserializer (``FromString`` of a message's class) that refuses what has too many fields.
+def bounded_deserializer(
+    deserializer: Callable[[bytes], Request], *, message_bytes_max: int
+) -> Callable[[bytes], Request]:
+    """Return a deserializer (``FromString`` of a message's class) that refuses what is too large or has too
+    many fields.
 
-    It raises InvalidRequest for it.
+    It raises LimitReached or InvalidRequest for it.
     """
     request_class = cast("type[Message]", getattr(deserializer, "__self__"))  # noqa: B009 - no callable says it
     descriptor = cast("Descriptor", request_class.DESCRIPTOR)
 
     def deserialize(raw: bytes) -> Request:
+        if len(raw) > message_bytes_max:
+            raise LimitReached("message_bytes_max", message_bytes_max)
         if has_too_many_fields(raw, descriptor):
             sentence = f"has more than {FIELDS_MAX} fields, with those of its parts"
             raise InvalidRequest([Violation("request", sentence)])

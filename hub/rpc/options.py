@@ -9,6 +9,8 @@ PENDING_STREAMS_MAX = 100_000
 """New streams that may wait to be taken up: a storm of runtimes that reconnect after a restart."""
 HANDSHAKE_SECONDS_MAX = 10
 """How long a new connection may take for TLS and the first words of HTTP/2."""
+OWN_REFUSAL_BYTES = 1024 * 1024
+"""By how much a request may be too large for gRPC to let it come to where it is refused with a reason."""
 
 
 def server_options(*, message_bytes_max: int, is_channelz_enabled: bool) -> Sequence[tuple[str, int]]:
@@ -29,6 +31,8 @@ def server_options(*, message_bytes_max: int, is_channelz_enabled: bool) -> Sequ
         # With its default of 120 s whoever opens connections and says nothing holds each for two minutes.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS_MAX * 1_000),
         ("grpc.max_send_message_length", message_bytes_max),
-        ("grpc.max_receive_message_length", message_bytes_max),
+        # A request that is a little too large is refused by us, with the name of the limit. gRPC ends a call
+        # for what is larger still, also where it gets so large only once it is decompressed.
+        ("grpc.max_receive_message_length", message_bytes_max + OWN_REFUSAL_BYTES),
         ("grpc.enable_channelz", int(is_channelz_enabled)),
     )

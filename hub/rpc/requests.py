@@ -148,7 +148,7 @@ class RequestCheck:
         """Require a payload that is not too large."""
         bytes_max = self._limits.payload_bytes_max
         if len(value) > bytes_max:
-            self.add(field, f"has {len(value)} bytes; at most {bytes_max} are allowed")
+            self.add(field, f"has {len(value)} bytes; at most payload_bytes_max = {bytes_max} are allowed")
 
     def prefix(self, field: str, value: str) -> None:
         """Require what identifiers can begin with, or what is longer than none of them."""

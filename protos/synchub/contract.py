@@ -121,7 +121,7 @@ def attributes_fault(
     Returns: a phrase that completes "<field> …".
     """
     if len(attributes) > count_max:
-        return f"has {len(attributes)} pairs; at most {count_max} are allowed"
+        return f"has {len(attributes)} pairs; at most attribute_count_max = {count_max} are allowed"
     bytes_sum = 0
     for key, value in attributes.items():
         try:
@@ -129,12 +129,15 @@ def attributes_fault(
         except UnicodeEncodeError:
             return "has a lone surrogate, which is not UTF-8"
         if not 1 <= key_bytes <= key_bytes_max:
-            return f"has a key of {key_bytes} bytes; 1 to {key_bytes_max} are allowed"
+            return (
+                f"has a key of {key_bytes} bytes; 1 to attribute_key_bytes_max = {key_bytes_max} are allowed"
+            )
         if "\0" in key or "\0" in value:
             return "has U+0000, which is allowed in payloads only"
         bytes_sum += key_bytes + value_bytes
     if bytes_sum > bytes_max:
-        return f"has {bytes_sum} bytes of keys and values; at most {bytes_max} are allowed"
+        most = f"at most attributes_bytes_max = {bytes_max}"
+        return f"has {bytes_sum} bytes of keys and values; {most} are allowed"
     return None
 
 

@@ -111,10 +111,13 @@ def test_attributes_at_their_bounds_are_allowed() -> None:
 @pytest.mark.parametrize(
     ("attributes", "fault"),
     [
-        ({str(n): "" for n in range(17)}, "has 17 pairs; at most 16 are allowed"),
-        ({"": "x"}, "has a key of 0 bytes; 1 to 128 are allowed"),
-        ({"é" * 65: "x"}, "has a key of 130 bytes; 1 to 128 are allowed"),
-        ({"k": "v" * 4096}, "has 4097 bytes of keys and values; at most 4096 are allowed"),
+        ({str(n): "" for n in range(17)}, "has 17 pairs; at most attribute_count_max = 16 are allowed"),
+        ({"": "x"}, "has a key of 0 bytes; 1 to attribute_key_bytes_max = 128 are allowed"),
+        ({"é" * 65: "x"}, "has a key of 130 bytes; 1 to attribute_key_bytes_max = 128 are allowed"),
+        (
+            {"k": "v" * 4096},
+            "has 4097 bytes of keys and values; at most attributes_bytes_max = 4096 are allowed",
+        ),
         ({"k": "a\0"}, "has U+0000, which is allowed in payloads only"),
         ({"k": "\udfff"}, "has a lone surrogate, which is not UTF-8"),
     ],

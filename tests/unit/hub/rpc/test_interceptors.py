@@ -13,6 +13,7 @@ from hub.core.errors import NotFound
 from hub.rpc.call_log import CallLog
 from hub.rpc.interceptors import FaultReporter, RefusalInterceptor
 from synchub.channel import Refusal, refusal_from_error
+from synchub.contract import MESSAGE_BYTES_MAX
 from tests.unit.hub.rpc.admitting import open_admission
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -66,6 +67,7 @@ async def ended(kind: str, error: Exception) -> tuple[list[bytes], Refusal]:
                 open_admission(),
                 CallLog(new_request_id=lambda: "reference-1"),
                 request_seconds_max=10,
+                message_bytes_max=MESSAGE_BYTES_MAX,
             )
         ]
     )
@@ -135,7 +137,13 @@ async def test_a_cancelled_handler_stays_cancelled() -> None:
 
     server = grpc.aio.server(
         interceptors=[
-            RefusalInterceptor(FaultReporter(lambda: ""), open_admission(), CallLog(), request_seconds_max=10)
+            RefusalInterceptor(
+                FaultReporter(lambda: ""),
+                open_admission(),
+                CallLog(),
+                request_seconds_max=10,
+                message_bytes_max=1,
+            )
         ]
     )
     handler = grpc.stream_stream_rpc_method_handler(waits, echo, echo)

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from hub.core.errors import InvalidRequest
+from hub.core.errors import InvalidRequest, LimitReached
 from hub.rpc.message_shape import (
     COUNTED_BYTES_MIN,
     FIELDS_MAX,
@@ -79,8 +79,17 @@ def test_what_ends_too_early_is_left_to_the_decoder(end: bytes) -> None:
 
 
 def test_what_has_too_many_is_refused_before_it_is_decoded() -> None:
-    deserialize = bounded_deserializer(PushEventsRequest.FromString)
+    deserialize = bounded_deserializer(PushEventsRequest.FromString, message_bytes_max=MESSAGE_BYTES_MAX)
     with pytest.raises(InvalidRequest, match="16384 fields"):
         deserialize(b"\x3a\x00" * (MESSAGE_BYTES_MAX // 2))
     raw = batch(2, payload_bytes=10)
     assert deserialize(raw) == PushEventsRequest.FromString(raw)
+
+
+def test_what_is_too_large_is_refused_before_it_is_looked_at() -> None:
+    raw = batch(2, payload_bytes=10)
+    fitting = bounded_deserializer(PushEventsRequest.FromString, message_bytes_max=len(raw))
+    assert fitting(raw) == PushEventsRequest.FromString(raw)
+    with pytest.raises(LimitReached) as caught:
+        bounded_deserializer(PushEventsRequest.FromString, message_bytes_max=len(raw) - 1)(raw)
+    assert caught.value.metadata() == {"limit": "message_bytes_max", "limitValue": str(len(raw) - 1)}
