@@ -5,6 +5,7 @@ has one, and linked to the contexts of all; it lasts from the hub's taking it to
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 
 from opentelemetry import trace
@@ -48,6 +49,8 @@ class OtelTracer:
 
     def __init__(self, endpoint: str, *, version: str, limits: Limits, count_spans: CountSpans) -> None:
         """Prepare to export to a collector; whether it is there shows later."""
+        # It logs each request that fails, for as long as the collector is away; the queue says so once.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         exporter = OTLPSpanExporter(endpoint=endpoint)
         self._queue = SpanQueue(exporter, spans_max=limits.trace_queue_spans_max, count_spans=count_spans)
         self._links_max = limits.trace_links_max

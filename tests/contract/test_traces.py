@@ -13,6 +13,7 @@ import grpc
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from hub.core.errors import StartRefused
 from hub.core.limits import Limits
@@ -151,14 +152,16 @@ def test_a_unary_call_is_a_span_of_its_callers_trace(tmp_path: Path) -> None:
 
 
 def test_a_collector_that_is_away_hurts_no_ingest_and_what_is_lost_is_counted(tmp_path: Path) -> None:
-    with tracing_hub(tmp_path, "http://127.0.0.1:1") as hub:
+    with capture_logs() as lines, tracing_hub(tmp_path, "http://127.0.0.1:1") as hub:
         begin = time.monotonic()
         for _ in range(20):
-            push(hub, [Trace().traceparent])
+            assert len(push(hub, [Trace().traceparent])) == 1
         assert time.monotonic() - begin < 10.0
         begin = time.monotonic()
     # The stop waits a bounded time for what cannot be exported.
     assert time.monotonic() - begin < 8.0
+    told = [line for line in lines if line["event"].startswith("spans_")]
+    assert [(line["event"], line["log_level"]) for line in told] == [("spans_not_exported", "warning")]
 
 
 def test_spans_that_do_not_fit_are_dropped_and_counted_and_the_others_arrive(tmp_path: Path) -> None:
