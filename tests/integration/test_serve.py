@@ -151,6 +151,10 @@ def test_a_foreign_file_is_refused_and_not_touched(tmp_path: Path, content: byte
         (["--db", "postgresql://host/db"], 2, "not supported"),
         (["--config", "/nowhere/hub.toml"], 2, "is not there"),
         (["--nope"], 2, "No such option"),
+        (["--tls-cert", "/nowhere.pem"], 2, "--tls-cert needs --tls-key"),
+        (["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.key"], 1, "/nowhere.pem cannot be read"),
+        (["--credentials", "maybe"], 2, "the setting credentials is wrong"),
+        (["--credentials", "required", "--anyone-may-connect"], 2, "contradict each other"),
         *[(["--channelz", "--listen", "127.0.0.1:0"], 1, "grpcio-channelz")] * (not HAS_CHANNELZ),
     ],
 )
@@ -161,6 +165,21 @@ def test_a_persons_mistake_is_answered_with_a_sentence(
     exit_code, said = refused(*arguments, *defaults, "--http", "none")
     assert exit_code == code
     assert words in said
+    assert not (tmp_path / "hub.db").exists() or "--channelz" in arguments
+
+
+def test_who_lets_everybody_in_is_warned_loudly(tmp_path: Path) -> None:
+    # A way to write 127.0.0.1 that the hub does not know for loopback.
+    anywhere = ("--http", "127.1:0", "--anyone-may-connect")
+    with serving(tmp_path, *anywhere) as (_, line):
+        match = LISTENING.fullmatch(line)
+        assert match is not None
+        info_of(match[1])
+    said = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("synchub: ")]
+    assert said[0].startswith(f"synchub: credentials: none, anybody who reaches {match[1]} may do everything")
+    assert said[1].startswith(f"synchub: WARNING: anybody on the network who reaches {match[2]} may read")
+    code, told = refused("--db", str(tmp_path / "2.db"), "--listen", "127.0.0.1:0", *anywhere[:2])
+    assert (code, "--http 127.1:0 is not a loopback address" in told) == (1, True)
 
 
 def test_a_wrong_bound_is_refused_by_its_name(tmp_path: Path) -> None:
