@@ -157,7 +157,7 @@ class Journal:
             next_available_nanos = journal.next_available_nanos(hub_project, destination)
             return Claimed(messages, now_nanos, now_nanos + visible_nanos, next_available_nanos)
 
-        return await self._writer.call(command)
+        return await self._writer.call(command, hub_project=caller.hub_project)
 
     async def acknowledge(self, caller: Caller, outbox_id: OutboxId, *, claim_id: str) -> OutboxAnswer:
         """Note that a claimed message was delivered.
@@ -248,4 +248,4 @@ class Journal:
                 transaction.journal.save_outbox_messages(caller.hub_project, [after])
             return OutboxAnswer(after, outcome, now_nanos)
 
-        return await self._writer.call(command)
+        return await self._writer.call(command, hub_project=caller.hub_project)

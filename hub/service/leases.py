@@ -28,7 +28,7 @@ from hub.core.tenure import AbortReason, Claim, Credential, Granted, Holder, Res
 from hub.core.values import Caller, ResourceName
 from hub.service.lease_claims import ClaimCalls, ClaimKey, Unheard
 from hub.service.lease_queue import LeaseQueues, QueueKey, Waiter
-from hub.service.writer import AsyncWriter, Lane
+from hub.service.writer import PART_BYTES, AsyncWriter
 from hub.store.contract import WriteTransaction
 from synchub.contract import NANOS_PER_SECOND
 
@@ -61,13 +61,7 @@ class Leases:
     # --- tenures that are opened ---
 
     async def acquire(
-        self,
-        caller: Caller,
-        resource: ResourceName,
-        *,
-        claim: Claim,
-        repeat: Repeat | None,
-        wait_nanos: int,
+        self, caller: Caller, resource: ResourceName, *, claim: Claim, repeat: Repeat | None, wait_nanos: int
     ) -> LeaseAnswer:
         """Acquire a lease; with ``wait_nanos`` above 0, wait in the queue for so long.
 
@@ -168,7 +162,8 @@ class Leases:
                     outcomes.append(granted.tenure)
             return outcomes
 
-        return await self._writer.call(command)
+        bytes_count = PART_BYTES * len(renewals)
+        return await self._writer.call(command, bytes_count=bytes_count, hub_project=caller.hub_project)
 
     async def release(self, caller: Caller, credential: Credential, *, repeat: Repeat | None) -> LeaseAnswer:
         """Give a lease back.
@@ -330,7 +325,8 @@ class Leases:
     async def _changed(
         self, caller: Caller, resource: ResourceName, *, decide: Decide, repeat: Repeat | None = None
     ) -> LeaseAnswer:
-        return await self._writer.call(self._command(caller, resource, decide=decide, repeat=repeat))
+        command = self._command(caller, resource, decide=decide, repeat=repeat)
+        return await self._writer.call(command, hub_project=caller.hub_project)
 
     def _command(
         self,
@@ -383,7 +379,7 @@ class Leases:
         command = self._command(caller, resource, decide=decide, repeat=repeat, begin_nanos=begin_nanos)
         claim_key = self._claim_calls.begin((caller.hub_project, resource), claim)
         try:
-            future = await self._writer.submit(command, lane=Lane.CONTROL, bytes_count=0)
+            future = await self._writer.submit(command, hub_project=caller.hub_project)
             try:
                 answer = await asyncio.shield(future)
             except asyncio.CancelledError:
@@ -416,7 +412,7 @@ class Leases:
         if unheard is not None:
             # No later call of the claim comes before this one: nothing is awaited between the two.
             with suppress(Refusal):  # then the store cannot be written, and the lease expires by itself
-                await self._writer.call(_give_back_command(caller, unheard))
+                await self._writer.call(_give_back_command(caller, unheard), hub_project=caller.hub_project)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

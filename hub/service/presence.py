@@ -175,7 +175,7 @@ class Presence:
                 transaction.retention.recall_runtime(hub_project, runtime_id)
 
         for _ in range(ADMISSIONS_MAX):
-            await self._writer.call(command)
+            await self._writer.call(command, hub_project=hub_project)
             # ``instance_began`` was told with the commit; since then others may have been, too.
             entry = self._table.find(hub_project, runtime_id) or await self._take_up(hub_project, runtime_id)
             if entry is not None and entry.runtime.instance_id == instance_id:
@@ -371,4 +371,4 @@ class Presence:
             transaction.save_presence(hub_project, runtimes)
 
         if runtimes:
-            await self._writer.call(command)
+            await self._writer.call(command, hub_project=hub_project)

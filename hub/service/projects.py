@@ -31,7 +31,7 @@ class Projects:
                 raise project_taken(project_id)
             return _existing(transaction, project_id)
 
-        return await self._writer.call(command)
+        return await self._writer.call(command, hub_project=caller.hub_project)
 
     async def release(self, caller: Caller, project_id: ProjectId) -> None:
         """Take back the binding of a project that has no run.
@@ -48,7 +48,7 @@ class Projects:
                 raise InvalidRequest([Violation("project_id", sentence)], {"projectId": project_id})
             transaction.release_project(project_id)
 
-        await self._writer.call(command)
+        await self._writer.call(command, hub_project=caller.hub_project)
 
 
 def _existing(transaction: WriteTransaction, project_id: ProjectId) -> Project:

@@ -27,7 +27,7 @@ from hub.core.values import (
 from hub.service.alert_book import AlertBook
 from hub.service.ingest import check_instance
 from hub.service.rates import ProjectGuesses
-from hub.service.writer import AsyncWriter
+from hub.service.writer import PART_BYTES, AsyncWriter
 from hub.store.contract import WriteTransaction
 from synchub.contract import chain_hash_after, chain_hash_at_start
 
@@ -88,7 +88,9 @@ class Reconcile:
                 self._alert_book.observe(observation)
             return transaction.hub_generation, runs
 
-        return await self._writer.call(command)
+        return await self._writer.call(
+            command, bytes_count=PART_BYTES * len(request.runs), hub_project=caller.hub_project
+        )
 
 
 class _Comparison:

@@ -45,6 +45,8 @@ class Lane(Enum):
 
 NO_HUB_PROJECT = ""
 """In whose turn commands are that are about no hub project, or about many."""
+PART_BYTES = 1024
+"""What a part of a command counts that has no size to speak of, and takes time: a renewal of many, a run."""
 SHARED_GROUPS = 32
 """Groups that stay small after one in which commands of several hub projects, or of several lanes, waited."""
 CONTROL_COMMANDS_MAX = 100_000
@@ -314,8 +316,8 @@ class AsyncWriter:
         self,
         command: Command[Result],
         *,
-        lane: Lane,
-        bytes_count: int,
+        lane: Lane = Lane.CONTROL,
+        bytes_count: int = 0,
         hub_project: str = NO_HUB_PROJECT,
     ) -> asyncio.Future[Result]:
         """Queue a command, after a wait where too many bytes are queued in its lane, of all or of its hub

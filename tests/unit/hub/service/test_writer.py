@@ -9,7 +9,8 @@ import pytest
 from hub.core.errors import HubStopping, NotFound, StorageUnavailable
 from hub.core.limits import Limits
 from hub.core.values import HubProject, ProjectId
-from hub.service.writer import Command, Lane
+from hub.service.fair_queue import TURN_BYTES
+from hub.service.writer import SHARED_GROUPS, Command, Lane
 from hub.store.contract import Changes, WriteTransaction
 from hub.store.sqlite.engine import SqliteEngine, opened_engine
 from hub.store.sqlite.session import SqliteSession
@@ -259,3 +260,64 @@ def test_what_is_committed_is_answered_although_telling_of_it_fails(
     gate.writer.step()
     assert [(each.error, each.result is not None) for each in done] == [(None, True)]
     assert [stored.sequence for stored in gate.events()] == [1]
+
+
+def test_hub_projects_have_turns_in_every_lane_and_each_keeps_its_order(store: SqlStore) -> None:
+    gate = Gate(store, Limits(group_commands_max=4))
+    for lane in Lane:
+        order: list[str] = []
+        for name in ("a0", "a1", "a2", "a3", "b0", "b1"):
+            gate.writer.submit(
+                lambda _transaction, _now, name=name, order=order: order.append(name),  # type: ignore[misc]
+                lane=lane,
+                bytes_count=TURN_BYTES,
+                deliver=lambda _done: None,
+                hub_project=name[0],
+            )
+        while gate.writer.step():
+            pass
+        assert order == ["a0", "b0", "a1", "b1", "a2", "a3"]
+
+
+def submit_many(gate: Gate, count: int, *, hub_project: str, lane: Lane = Lane.INGEST) -> list[str]:
+    """Queue so many commands of 100 bytes; what ran appears in the list that is returned."""
+    ran: list[str] = []
+    for _ in range(count):
+        gate.writer.submit(
+            lambda _transaction, _now: ran.append(hub_project),
+            lane=lane,
+            bytes_count=100,
+            deliver=lambda _done: None,
+            hub_project=hub_project,
+        )
+    return ran
+
+
+def test_a_hub_project_has_a_part_of_a_group_and_a_smaller_one_while_others_are_about(
+    store: SqlStore,
+) -> None:
+    gate = Gate(store, Limits(group_hub_project_bytes_max=1_000, group_shared_bytes_max=300))
+    flood = submit_many(gate, 1_000, hub_project="flood")
+    assert gate.writer.step() == 10
+    quiet = submit_many(gate, 1, hub_project="quiet")
+    assert gate.writer.step() == 3 + 1
+    assert (len(flood), len(quiet)) == (13, 1)
+    sizes = [gate.writer.step() for _ in range(SHARED_GROUPS)]
+    assert sizes == [3] * (SHARED_GROUPS - 1) + [10]
+
+
+def test_a_lease_makes_the_groups_beside_a_flood_small_too(store: SqlStore) -> None:
+    gate = Gate(store, Limits(group_hub_project_bytes_max=1_000, group_shared_bytes_max=300))
+    flood = submit_many(gate, 100, hub_project="flood")
+    lease = submit_many(gate, 1, hub_project="flood", lane=Lane.CONTROL)
+    assert gate.writer.step() == 4
+    assert (len(flood), len(lease)) == (3, 1)
+
+
+def test_large_commits_do_not_keep_ingest_out_of_a_group(store: SqlStore) -> None:
+    gate = Gate(store, Limits(group_bytes_max=500))
+    commits = submit_many(gate, 20, hub_project="a", lane=Lane.JOURNAL)
+    ingest = submit_many(gate, 20, hub_project="b")
+    for _ in range(3):
+        gate.writer.step()
+    assert len(commits) > len(ingest) >= 3
