@@ -159,6 +159,9 @@ def test_what_is_young_or_was_pushed_without_a_payload_is_left_as_it_is(stored: 
     assert stored.drop([2, 3, 4]) == (0, 0)
     assert stored.rows() == before
     assert before[2][2:] == (None, 1)
+    # Nor where there is something old among them.
+    assert stored.drop([1, 2, 3, 4]) == (1, len(b"payload"))
+    assert stored.rows() == {**before, 1: ("p", 1, None, 0)}
 
 
 def test_positions_of_another_hub_project_are_not_touched(stored: Stored) -> None:
