@@ -6,6 +6,7 @@ and is no test: machines are noisy, so quote the ratios.
     .venv/bin/python scripts/bench.py ingest [--quick] [--json FILE]
     .venv/bin/python scripts/bench.py leases [--quick] [--json FILE]
     .venv/bin/python scripts/bench.py journal [--quick] [--json FILE]
+    .venv/bin/python scripts/bench.py presence [--quick] [--json FILE]
 """
 
 import argparse
@@ -21,6 +22,7 @@ from scripts.benchmarks.figures import Figures, progress
 from scripts.benchmarks.ingest import bench_ingest
 from scripts.benchmarks.journal import bench_journal
 from scripts.benchmarks.leases import bench_leases
+from scripts.benchmarks.presence import bench_presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ COMMANDS = (
         "journal",
         "commits to 1 and to 64 streams under leases, against the same rows stored by hand",
         lambda is_quick: bench_journal(is_quick=is_quick),
+    ),
+    Command(
+        "presence",
+        "10,000 runtimes with a heartbeat every 10 s: alone, beside ingest, beside another's flood",
+        lambda is_quick: bench_presence(is_quick=is_quick),
     ),
 )
 

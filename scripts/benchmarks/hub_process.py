@@ -32,6 +32,14 @@ class Server(NamedTuple):
         user_ticks, system_ticks = text.rpartition(")")[2].split()[11:13]
         return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
 
+    def resident_bytes(self) -> int:
+        """Return how much memory it has in use; 0 on a system without Linux's ``/proc``."""
+        try:
+            text = Path(f"/proc/{self.pid}/statm").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return 0
+        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 
 class GroupCounts(NamedTuple):
     """How many groups the hub committed so far, and how many commands they had."""

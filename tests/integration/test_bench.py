@@ -36,6 +36,7 @@ def run_bench(
         ("ingest", "ratio_to_raw_sqlite"),
         ("leases", "ratio_by_calls_to_bare_calls"),
         ("journal", "ratio_many_streams_to_raw_groups"),
+        ("presence", "ratio_late_to_third_of_ttl"),
     ],
 )
 def test_a_benchmark_gives_a_line_of_figures_a_line_of_ratios_and_json(
