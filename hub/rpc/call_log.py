@@ -4,10 +4,10 @@ A call that is refused for want of a credential or of permission is a line in th
 to see who tries; of a flood of them only so many a second are. Other refusals are lines at level debug.
 """
 
+import secrets
 import time
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
-from uuid import uuid4
 
 import grpc
 import grpc.aio
@@ -22,8 +22,8 @@ log = structlog.get_logger(__name__)
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
-REQUEST_ID_CHARACTERS: Final = 12
-"""Length of a request id that the hub makes."""
+REQUEST_ID_BYTES: Final = 6
+"""Random bytes in a request id that the hub makes."""
 UNKNOWN_METHOD: Final = "other"
 """The label of all methods that the hub does not have."""
 _DENIED_CODES: Final = frozenset(
@@ -54,7 +54,7 @@ class CallLog:
         limits: Limits | None = None,
         tracer: Tracer | None = None,
         monotonic_seconds: Callable[[], float] = time.monotonic,
-        new_request_id: Callable[[], str] = lambda: uuid4().hex[:REQUEST_ID_CHARACTERS],
+        new_request_id: Callable[[], str] = lambda: secrets.token_hex(REQUEST_ID_BYTES),
     ) -> None:
         """Bind what counts, and what traces."""
         self._observer = observer
