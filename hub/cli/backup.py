@@ -73,7 +73,7 @@ def backup(
         answer = BackupHubResponse()
         with shown_progress() as tell:
             for answer in HubServiceStub(channel).BackupHub(BackupHubRequest(file_name=name)):
-                tell(PHASE_WORDS.get(answer.phase, "…"), answer.done_count, answer.total_count)
+                tell(PHASE_WORDS.get(answer.phase, "…"), answer.done_count, total=answer.total_count)
         if answer.phase != BackupHubResponse.PHASE_DONE:
             raise CommandFailed("the hub ended the backup before it was whole; there is none")
         _say(answer.file_name, answer.size_bytes, is_json=is_json)
@@ -82,7 +82,7 @@ def backup(
 def tell_progress(tell: Tell, progress: "BackupProgress") -> None:
     """Show how far a backup or a restore is."""
     words = {"COPY": "copying", "VERIFY": "verifying", "DONE": "done"}
-    tell(words[progress.phase.name], progress.done_count, progress.total_count)
+    tell(words[progress.phase.name], progress.done_count, total=progress.total_count)
 
 
 def _copy(database: Path, to: Path) -> int:

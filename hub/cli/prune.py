@@ -121,7 +121,7 @@ def _last_of(answers: Answers, request: PruneEventsRequest) -> PruneEventsRespon
     answer = PruneEventsResponse()
     with shown_progress() as tell:
         for answer in answers(request):
-            tell(what, answer.considered_count, answer.total_count)
+            tell(what, answer.considered_count, total=answer.total_count)
     if not answer.is_done:
         raise CommandFailed(
             "the prune ended before it was done", hint="Give it again: it goes on from there."

@@ -59,7 +59,7 @@ def verify(
         found_count = 0
         with shown_progress() as tell:
             for answer in HubServiceStub(channel).VerifyEvents(request):
-                tell("verifying", answer.event_count, answer.total_count)
+                tell("verifying", answer.event_count, total=answer.total_count)
                 for each in answer.findings:
                     found_count += 1
                     finding = Finding(each.problem, "", each.project_id, each.run_id, each.sequence)
@@ -84,7 +84,7 @@ def _verify_file(database: Path, *, is_json: bool) -> None:
     with shown_progress() as tell, closing(steps):
         for progress in steps:
             event_count, run_count = progress.event_count, progress.run_count
-            tell("verifying", event_count, progress.total_count)
+            tell("verifying", event_count, total=progress.total_count)
             for finding in progress.findings:
                 found_count += 1
                 _say(finding, is_json=is_json)
