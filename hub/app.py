@@ -153,13 +153,7 @@ class _Hub:
         parts = self._parts
         server = HubServer(
             lambda grpc_server: add_services(parts, grpc_server),
-            interceptor=RefusalInterceptor(
-                parts.reporter,
-                parts.admission,
-                parts.calls,
-                request_seconds_max=parts.limits.first_message_seconds_max,
-                message_bytes_max=parts.limits.message_bytes_max,
-            ),
+            interceptor=RefusalInterceptor(parts.reporter, parts.admission, parts.calls, limits=parts.limits),
             message_bytes_max=self._parts.limits.message_bytes_max,
             is_channelz_enabled=settings.is_channelz_enabled,
         )

@@ -102,6 +102,10 @@ class Limits:
     """Long-lived calls of all kinds; about 40 KB each."""
     credential_streams_max: int = 25_000
     """Long-lived calls of one credential."""
+    open_service_streams_max: int = 1_000
+    """Streams of the services that anybody may call, credential or not: health and reflection."""
+    open_service_message_bytes_max: int = 4 * 1024
+    """Largest request of these, whose names the hub keeps for as long as the stream is open."""
     unread_answer_seconds_max: float = 30.0
     """A stream whose answers nobody reads for so long ends."""
     first_message_seconds_max: float = 30.0

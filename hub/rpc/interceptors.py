@@ -8,7 +8,8 @@ streaming handler (a generator, or ``read()`` and ``write()``).
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
@@ -19,10 +20,11 @@ from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from hub.core.errors import InvalidRequest, LimitReached, Refusal, Violation
+from hub.core.limits import Limits
 from hub.rpc.call_log import CallLog
 from hub.rpc.call_record import CallRecord, closing_status, current_record
 from hub.rpc.error_table import Reference, status_from_refusal, status_of_fault
-from hub.rpc.identity import OWN_METHODS_PREFIX, Admission, current_call
+from hub.rpc.identity import OPEN_SERVICES, OWN_METHODS_PREFIX, Admission, current_call
 from hub.rpc.message_shape import bounded_deserializer
 from hub.rpc.open_streams import ErrorReporter
 from hub.rpc.streams import CONNECTION_LOST, STATUS_SECONDS_MAX
@@ -68,16 +70,10 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         admission: Admission,
         calls: CallLog,
         *,
-        request_seconds_max: float,
-        message_bytes_max: int,
+        limits: Limits,
     ) -> None:
-        """Keep what turns errors into statuses, what finds out who calls, and what counts the calls.
-
-        ``request_seconds_max`` is how long the request of a call that has one may take to come,
-        ``message_bytes_max`` how large any request may be.
-        """
-        self._guard = CallGuard(reporter, admission, calls, request_seconds_max=request_seconds_max)
-        self._message_bytes_max = message_bytes_max
+        """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
+        self._guard = CallGuard(reporter, admission, calls, limits=limits)
         self._calls = calls
         self._wrapped: dict[str, tuple[object, object]] = {}
 
@@ -94,10 +90,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            guarded = guarded_handler(
-                handler, method, guard=self._guard, message_bytes_max=self._message_bytes_max
-            )
-            known = (handler, guarded)
+            known = (handler, guarded_handler(handler, method, guard=self._guard))
             self._wrapped[method] = known
         return cast("MethodHandler[Request, Response]", known[1])
 
@@ -106,10 +99,11 @@ class CallGuard:
     """Begins calls with who makes them, and ends them by what their handlers raise."""
 
     def __init__(
-        self, reporter: ErrorReporter, admission: Admission, calls: CallLog, *, request_seconds_max: float
+        self, reporter: ErrorReporter, admission: Admission, calls: CallLog, *, limits: Limits
     ) -> None:
         """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
-        self._request_seconds_max = request_seconds_max
+        self.limits = limits
+        self._open_service_streams = 0
         self._reporter = reporter
         self._admission = admission
         self._calls = calls
@@ -142,7 +136,7 @@ class CallGuard:
             if refusal is not None:
                 raise refusal
             return cast("Request", sent)
-        seconds_max = self._request_seconds_max
+        seconds_max = self.limits.first_message_seconds_max
         try:
             # Who is refused is heard out too, though not for as long: a client that is still writing would
             # not see why.
@@ -158,6 +152,24 @@ class CallGuard:
             return deserializer(cast("bytes", raw))
         except DecodeError as error:
             raise _undecodable() from error
+
+    @contextmanager
+    def counted(self, method: str) -> Iterator[None]:
+        """Count a stream of a service that is not the hub's own, for as long as it is open; its own ones are
+        counted where they are served (``OpenStreams``).
+
+        Raises: LimitReached where too many are open.
+        """
+        if method.startswith(OWN_METHODS_PREFIX):
+            yield
+            return
+        if self._open_service_streams >= self.limits.open_service_streams_max:
+            raise LimitReached("open_service_streams_max", self.limits.open_service_streams_max)
+        self._open_service_streams += 1
+        try:
+            yield
+        finally:
+            self._open_service_streams -= 1
 
     def over(self, record: CallRecord, *, is_stream: bool) -> None:
         """Note that a call is over."""
@@ -183,13 +195,17 @@ class CallGuard:
 
 
 def guarded_handler(
-    handler: "MethodHandler[Request, Response]", method: str, *, guard: CallGuard, message_bytes_max: int
+    handler: "MethodHandler[Request, Response]", method: str, *, guard: CallGuard
 ) -> "MethodHandler[Request, Response]":
     """Return a handler that does the same, but lets out only statuses."""
     guarded = _GuardedHandler(handler)
-    deserializer = handler.request_deserializer if method.startswith(OWN_METHODS_PREFIX) else None
+    is_own = method.startswith(OWN_METHODS_PREFIX)
+    deserializer = handler.request_deserializer if is_own or method.startswith(OPEN_SERVICES) else None
     if deserializer is not None:
-        deserializer = bounded_deserializer(deserializer, message_bytes_max=message_bytes_max)
+        limit = "message_bytes_max" if is_own else "open_service_message_bytes_max"
+        deserializer = bounded_deserializer(
+            deserializer, message_bytes_max=getattr(guard.limits, limit), limit=limit
+        )
         # A single request comes as bytes, and is read like a stream of one: it is decoded when it is known
         # who calls, and nobody may take for ever to send it.
         guarded.request_deserializer = (
@@ -278,9 +294,10 @@ def _guard_stream(
         ) -> AsyncIterator[Response]:
             record = guard.begin(context, method=method)
             try:
-                request = await guard.request_of(sent, context, record=record, deserializer=deserializer)
-                async for response in generate(request, context):
-                    yield response
+                with guard.counted(method):
+                    request = await guard.request_of(sent, context, record=record, deserializer=deserializer)
+                    async for response in generate(request, context):
+                        yield response
                 record.succeeded()
             except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
                 await guard.end(error, context, record=record)
@@ -294,8 +311,9 @@ def _guard_stream(
     async def guarded_writer(sent: Requests[Request] | Request, context: Context[Request, Response]) -> None:
         record = guard.begin(context, method=method)
         try:
-            request = await guard.request_of(sent, context, record=record, deserializer=deserializer)
-            await write_all(request, context)
+            with guard.counted(method):
+                request = await guard.request_of(sent, context, record=record, deserializer=deserializer)
+                await write_all(request, context)
             record.succeeded()
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
             await guard.end(error, context, record=record)
@@ -318,8 +336,9 @@ def _guard_requests(behavior: object, guard: CallGuard, *, method: str) -> objec
         ) -> AsyncIterator[Response]:
             record = guard.begin(context, method=method)
             try:
-                async for response in generate(requests, context):
-                    yield response
+                with guard.counted(method):
+                    async for response in generate(requests, context):
+                        yield response
                 record.succeeded()
             except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
                 await guard.end(error, context, record=record)
@@ -333,7 +352,8 @@ def _guard_requests(behavior: object, guard: CallGuard, *, method: str) -> objec
     async def guarded_writer(requests: Requests[Request], context: Context[Request, Response]) -> None:
         record = guard.begin(context, method=method)
         try:
-            await write_all(requests, context)
+            with guard.counted(method):
+                await write_all(requests, context)
             record.succeeded()
         except Exception as error:  # noqa: BLE001 - the last place where a fault can be caught
             await guard.end(error, context, record=record)

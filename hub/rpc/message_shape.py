@@ -33,10 +33,10 @@ _LISTS_OF_TEXT: Final = (
 
 
 def bounded_deserializer(
-    deserializer: Callable[[bytes], Request], *, message_bytes_max: int
+    deserializer: Callable[[bytes], Request], *, message_bytes_max: int, limit: str = "message_bytes_max"
 ) -> Callable[[bytes], Request]:
     """Return a deserializer (``FromString`` of a message's class) that refuses what is too large or has too
-    many fields.
+    many fields; ``limit`` is the name of the bound.
 
     It raises LimitReached or InvalidRequest for it.
     """
@@ -45,7 +45,7 @@ def bounded_deserializer(
 
     def deserialize(raw: bytes) -> Request:
         if len(raw) > message_bytes_max:
-            raise LimitReached("message_bytes_max", message_bytes_max)
+            raise LimitReached(limit, message_bytes_max)
         if has_too_many_fields(raw, descriptor):
             sentence = f"has more than {FIELDS_MAX} fields, with those of its parts"
             raise InvalidRequest([Violation("request", sentence)])

@@ -10,10 +10,10 @@ import pytest
 import structlog
 
 from hub.core.errors import NotFound
+from hub.core.limits import Limits
 from hub.rpc.call_log import CallLog
 from hub.rpc.interceptors import FaultReporter, RefusalInterceptor
 from synchub.channel import Refusal, refusal_from_error
-from synchub.contract import MESSAGE_BYTES_MAX
 from tests.unit.hub.rpc.admitting import open_admission
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -66,8 +66,7 @@ async def ended(kind: str, error: Exception) -> tuple[list[bytes], Refusal]:
                 FaultReporter(lambda: "none"),
                 open_admission(),
                 CallLog(new_request_id=lambda: "reference-1"),
-                request_seconds_max=10,
-                message_bytes_max=MESSAGE_BYTES_MAX,
+                limits=Limits(),
             )
         ]
     )
@@ -141,8 +140,7 @@ async def test_a_cancelled_handler_stays_cancelled() -> None:
                 FaultReporter(lambda: ""),
                 open_admission(),
                 CallLog(),
-                request_seconds_max=10,
-                message_bytes_max=1,
+                limits=Limits(),
             )
         ]
     )
