@@ -1,6 +1,8 @@
 """The socket on which a hub calls itself lies in a folder that only its user may enter."""
 
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,11 @@ from hub.private_socket import private_socket
 
 
 @pytest.fixture(autouse=True)
-def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
+def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # Not the one of pytest: that of a socket must be short.
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield Path(folder)
 
 
 def mode_of(path: Path) -> int:
@@ -68,9 +70,25 @@ def test_what_somebody_else_put_there_is_not_used(temporary_folder: Path, kind: 
     assert foreseen.exists()
 
 
+def test_a_path_that_no_socket_can_have_is_not_taken(
+    temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = temporary_folder / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    monkeypatch.setattr("hub.private_socket.SHORT_BASE", temporary_folder)
+    with private_socket(Path("/data/hub.db")) as socket:
+        assert socket.parent.parent == temporary_folder
+    assert list(deep.iterdir()) == []
+
+
 def test_where_no_folder_can_be_made_the_start_is_refused(
     temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(temporary_folder / "missing"))
-    with pytest.raises(StartRefused, match="cannot make a temporary folder"), private_socket(Path("/hub.db")):
+    missing = temporary_folder / "missing"
+    monkeypatch.setattr("tempfile.tempdir", str(missing))
+    monkeypatch.setattr("hub.private_socket.SHORT_BASE", missing)
+    with pytest.raises(StartRefused, match="no temporary folder") as refused, private_socket(Path("/hub.db")):
         pass
+    assert "TMPDIR" in (refused.value.hint or "")
+    assert not missing.exists()
