@@ -71,13 +71,18 @@ class EventWatch:
         self._considered_position = start.after_position
         self._head_position = start.head_position
         self._has_reached_head = start.after_position == start.head_position
+        self._is_waiting = False
         self._progress_due_seconds = 0.0
         """When an answer without events is due; at once when the head is reached for the first time."""
 
     def lag_positions(self) -> int:
         """Return how far it is behind the newest commit that is known."""
         head_position = max(self._head_position, self._feed.announced_position)
-        return max(0, head_position - self._considered_position)
+        position = self._considered_position
+        if self._is_waiting:
+            # Up to where the tail is there was nothing for it, else it had been woken.
+            position = max(position, self._feed.tail.through_position)
+        return max(0, head_position - position)
 
     async def next_answer(self) -> WatchAnswer:
         """Return the next events or the next progress, waiting for them.
@@ -89,11 +94,15 @@ class EventWatch:
                 self._progress_due_seconds = self._monotonic_seconds() + self._progress_seconds
                 return WatchAnswer((), self._considered_position)
             if self._has_reached_head and self._feed.is_abreast(self._considered_position):
-                self._considered_position = await self._feed.wait(
-                    self._query.scope,
-                    self._considered_position,
-                    seconds_max=self._progress_due_seconds - self._monotonic_seconds(),
-                )
+                self._is_waiting = True
+                try:
+                    self._considered_position = await self._feed.wait(
+                        self._query.scope,
+                        self._considered_position,
+                        seconds_max=self._progress_due_seconds - self._monotonic_seconds(),
+                    )
+                finally:
+                    self._is_waiting = False
                 continue
             page = self._page_of_tail() or await self._page_of_store()
             self._considered_position = page.considered_position

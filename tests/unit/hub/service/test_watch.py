@@ -345,3 +345,20 @@ async def test_the_lag_of_a_hub_project_is_that_of_its_slowest_watcher(
             assert positions(await answer_of(quick)) == [3]
             assert watches.lags() == {HUB_PROJECT: 1}
         assert watches.lags() == {}
+
+
+async def test_a_watcher_that_waits_is_not_behind_what_is_not_for_it(
+    store: SqlStore, writer: StoreWriter, clock: Clock
+) -> None:
+    query = WatchQuery(EventScope(ProjectId("p"), RunId("mine")))
+    async with watches_over(store, clock) as watches, watches.watching(CALLER, query) as watch:
+        assert await answer_of(watch) == WatchAnswer((), 0)
+        waiting = asyncio.create_task(answer_of(watch))
+        await settled()
+        for sequence in range(1, 4):
+            watches.announce(writer.push(HUB_PROJECT, "p", "another", events=[event(sequence)]))
+            await settled()
+        assert (waiting.done(), watches.lags()) == (False, {HUB_PROJECT: 0})
+        watches.announce(writer.push(HUB_PROJECT, "p", "mine", events=[event(1)]))
+        assert positions(await waiting) == [4]
+        assert watches.lags() == {HUB_PROJECT: 0}
