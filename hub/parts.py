@@ -102,6 +102,7 @@ class HubParts:
             alert_book=self.alert_book,
             limits=limits,
             now_nanos=self.clock.now,
+            instruments=self.metrics,
         )
         self.watches = Watches(self.readers, limits=limits, monotonic_seconds=time.monotonic)
         self.alert_watches = AlertWatches(

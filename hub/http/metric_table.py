@@ -144,7 +144,13 @@ CALLS: Final = (
 
 RUNTIMES: Final = (
     MetricSpec(
-        "synchub_runtimes_heard", Kind.GAUGE, "Runtimes heard lately, by presence.", ("hub_project", "state")
+        "synchub_runtimes_heard",
+        Kind.GAUGE,
+        "Runtimes heard lately, by presence; who fell silent or left is here only until that is stored.",
+        ("hub_project", "state"),
+    ),
+    MetricSpec(
+        "synchub_runtimes_lost_total", Kind.COUNTER, "Times that a runtime fell silent.", ("hub_project",)
     ),
     MetricSpec(
         "synchub_unsynced_events",

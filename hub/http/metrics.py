@@ -177,6 +177,10 @@ class HubMetrics:
         if expired:
             self._counts["synchub_lease_expiries_total"].add(label, expired)
 
+    def runtime_lost(self, hub_project: HubProject) -> None:
+        """Count a runtime that fell silent."""
+        self._counts["synchub_runtimes_lost_total"].add((self.label_of(hub_project),))
+
     def loop_delayed(self, seconds: float) -> None:
         """Count by how much the event loop was late."""
         self._loop_delay.observe(seconds)

@@ -38,6 +38,11 @@ class Instruments(Protocol):
     def commit_stored(self, hub_project: HubProject, *, events: int, is_recovered: bool) -> None:
         """A commit to the journal was stored, or found to be stored, within the group."""
 
+    # --- from the event loop alone ---
+
+    def runtime_lost(self, hub_project: HubProject) -> None:
+        """A runtime fell silent."""
+
     # --- from any thread ---
 
     def alert_observed(self, hub_project: HubProject, *, reason: AlertReason, count: int) -> None:
@@ -68,6 +73,9 @@ class NoInstruments:
         """Forget it."""
 
     def commit_stored(self, hub_project: HubProject, *, events: int, is_recovered: bool) -> None:
+        """Forget it."""
+
+    def runtime_lost(self, hub_project: HubProject) -> None:
         """Forget it."""
 
     def alert_observed(self, hub_project: HubProject, *, reason: AlertReason, count: int) -> None:

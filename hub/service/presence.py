@@ -28,6 +28,7 @@ from hub.core.presence import Heartbeat, PresenceBounds, PresenceState, decide_p
 from hub.core.values import Caller, HubProject, InstanceId, Runtime, RuntimeId
 from hub.service.alert_book import AlertBook
 from hub.service.ingest import check_instance
+from hub.service.instruments import Instruments, NoInstruments
 from hub.service.presence_table import Ear, Entry, PresenceCounts, PresenceTable
 from hub.service.readers import Readers
 from hub.service.writer import AsyncWriter
@@ -77,8 +78,13 @@ class Presence:
         alert_book: AlertBook,
         limits: Limits,
         now_nanos: Callable[[], int],
+        instruments: Instruments | None = None,
     ) -> None:
-        """Bind writer and readers; ``now_nanos`` gives hub time, and this life of the hub begins."""
+        """Bind writer and readers; ``now_nanos`` gives hub time, and this life of the hub begins.
+
+        ``instruments`` count the runtimes that fall silent.
+        """
+        self._instruments = instruments or NoInstruments()
         self._writer = writer
         self._readers = readers
         self._alert_book = alert_book
@@ -320,6 +326,8 @@ class Presence:
                 if state is not entry.state:
                     entry.state = state
                     changed.append(entry)
+                    if state is PresenceState.LOST:
+                        self._instruments.runtime_lost(hub_project)
                 elif state is not PresenceState.ONLINE and self._is_stored(
                     hub_project, entry, now_nanos=now_nanos
                 ):

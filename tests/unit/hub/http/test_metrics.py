@@ -202,3 +202,18 @@ def test_names_and_labels_are_as_prometheus_wants_them() -> None:
         assert list(spec.buckets) == sorted(set(spec.buckets)), name
         assert set(spec.labels).isdisjoint({"le", "job", "instance"}), name
         assert spec.documentation.endswith("."), name
+
+
+async def test_runtimes_that_fall_silent_and_tenures_that_begin_and_end_are_counted() -> None:
+    metrics = HubMetrics()
+    for _ in range(2):
+        metrics.runtime_lost(P)
+    metrics.tenures_changed(P, begun=3, expired=0)
+    metrics.tenures_changed(Q, begun=0, expired=2)
+    metrics.renewal_refused("LEASE_EXPIRED")
+    page = await samples(metrics)
+    assert page[key("synchub_runtimes_lost_total", hub_project="p")] == 2
+    assert page[key("synchub_lease_grants_total", hub_project="p")] == 3
+    assert page[key("synchub_lease_expiries_total", hub_project="q")] == 2
+    assert key("synchub_lease_expiries_total", hub_project="p") not in page
+    assert page[key("synchub_renewals_refused_total", reason="LEASE_EXPIRED")] == 1

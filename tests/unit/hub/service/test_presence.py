@@ -53,6 +53,16 @@ class RecordedEar:
         self.told.append(current_instance_id)
 
 
+class Losses(NoInstruments):
+    """The hub projects of the runtimes that fell silent."""
+
+    def __init__(self) -> None:
+        self.hub_projects: list[HubProject] = []
+
+    def runtime_lost(self, hub_project: HubProject) -> None:
+        self.hub_projects.append(hub_project)
+
+
 class PresenceOverStore:
     """A presence and what it stands on; the writer runs when the test waits for something."""
 
@@ -60,6 +70,7 @@ class PresenceOverStore:
         self.store = store
         self.elapsed_nanos = 0
         self.commit_count = 0
+        self.losses = Losses()
         self.clock = HubClock(
             wall_nanos=WALL_NANOS,
             floor_nanos=store.time_floor_nanos,
@@ -82,6 +93,7 @@ class PresenceOverStore:
             alert_book=self.alert_book,
             limits=limits,
             now_nanos=self.clock.now,
+            instruments=self.losses,
         )
 
     def pass_seconds(self, seconds: float) -> None:
@@ -382,6 +394,9 @@ async def test_what_heartbeats_say_is_counted_by_hub_project_and_state(over: Pre
     over.pass_seconds(TTL_SECONDS / 2)
     over.presence.announce_losses()
     counts = over.presence.counts()[CALLER.hub_project]
+    assert over.losses.hub_projects == [CALLER.hub_project]
+    over.presence.announce_losses()
+    assert over.losses.hub_projects == [CALLER.hub_project]
     # What a lost runtime said last is no news.
     assert counts.by_state == {PresenceState.ONLINE: 1, PresenceState.LOST: 1}
     assert counts.unsynced_events == 5
