@@ -52,15 +52,17 @@ class PruneProgress:
 def decide_moments(
     older_than_nanos: int, *, wall_nanos: int, now_nanos: int, bounds: PresenceBounds
 ) -> PruneMoments:
-    """Return the moments of a prune that begins now.
+    """Return the moments of a prune that begins now, none before 1970.
 
-    A runtime that may be alive is never old, however young the rest may be that goes.
+    Where the wall clock and hub time differ, one of them is wrong: the earlier one counts, so that a clock
+    that jumped ahead makes nothing old. A runtime that may be alive is never old, however young the rest may
+    be that goes.
     """
     silent_nanos = now_nanos - max(older_than_nanos, bounds.ttl_nanos)
     # What an earlier life of the hub heard counts from the start of this one.
     is_anyone_silent = now_nanos - bounds.ttl_nanos >= bounds.hub_start_nanos
     return PruneMoments(
-        received_nanos=wall_nanos - older_than_nanos,
-        ended_nanos=now_nanos - older_than_nanos,
-        heard_nanos=silent_nanos if is_anyone_silent else 0,
+        received_nanos=max(0, min(wall_nanos, now_nanos) - older_than_nanos),
+        ended_nanos=max(0, now_nanos - older_than_nanos),
+        heard_nanos=max(0, silent_nanos) if is_anyone_silent else 0,
     )

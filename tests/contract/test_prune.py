@@ -391,3 +391,10 @@ def test_who_acts_on_some_projects_only_prunes_one_of_them(secured_hub: SecuredH
     elsewhere = PruneEventsRequest(hub_project="two", project_id="one-a", older_than=old)
     assert reason(operator.hub, elsewhere) == "IDENTITY_MISMATCH"
     assert reason(reader.hub, mine) == "PERMISSION_DENIED"
+
+
+def test_nothing_is_as_old_as_the_longest_span(hub: Hub) -> None:
+    push(hub.sync, H, batch=events(1, 2))
+    longest = PruneEventsRequest(hub_project=H, older_than=Duration(seconds=315_576_000_000))
+    *_, done = hub.hub.PruneEvents(longest, timeout=20)
+    assert (done.is_done, done.total_count, done.payload_count) == (True, 2, 0)
