@@ -32,7 +32,7 @@ RUNS: Final = 20
 EVENTS: Final = 400
 """Events of each run."""
 KILLS: Final = 8
-KILLS_LONG: Final = 200
+KILLS_LONG: Final = 100
 SECONDS_MAX: Final = 60.0
 OLDER_THAN_SECONDS: Final = 1
 
