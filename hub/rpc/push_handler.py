@@ -166,7 +166,6 @@ class _PushStream:
         """Take no more batches; end once what is queued is answered."""
         self._is_refused = True
         self._is_draining = True
-        self._no_pause.set()
         if self._answers.empty():
             # Wakes the answering loop; where it is busy, it looks after each answer.
             self._answers.put_nowait(HubStopping())
