@@ -55,7 +55,8 @@ def listed(db: str, request: ListTokensRequest) -> tuple[list[Token], Timestamp]
 def revoked(db: str, request: RevokeTokenRequest) -> Token:
     """Take a token back. Raises: CommandFailed."""
     with opened_store(settings_for(db), is_made=False) as store:
-        command = revoke_command(_caller(request.hub_project), TokenId(request.token_id))
+        caller, token_id = _caller(request.hub_project), TokenId(request.token_id)
+        command = revoke_command(caller, token_id, credential_nanos=store.credential_nanos)
         return token_to_proto(store.run(command))
 
 

@@ -20,7 +20,7 @@ from hub.core.limits import Limits
 from hub.core.permissions import check_role_given, check_role_revoked
 from hub.core.values import Caller, Role, RuntimeId, TokenId
 from hub.service.readers import Readers
-from hub.service.token_book import TOKENS_READ_AT_ONCE
+from hub.service.token_book import TOKENS_READ_AT_ONCE, check_still_counts
 from hub.service.writer import AsyncWriter, Command
 from hub.store.contract import WriteTransaction
 
@@ -75,7 +75,7 @@ class Tokens:
         has: it is in the list.
 
         Raises: PermissionDenied for a role that the caller may not give; InvalidRequest where it needs
-        prefixes; LimitReached.
+        prefixes; LimitReached; Unauthenticated where the caller's own token has ended since.
         """
         command = create_command(
             caller,
@@ -108,9 +108,12 @@ class Tokens:
 
         Once this returns its calls are refused and its streams are being ended.
 
-        Raises: NotFound where it is not the caller's to see; PermissionDenied for an administrator's.
+        Raises: NotFound where it is not the caller's to see; PermissionDenied for an administrator's;
+        Unauthenticated where the caller's own token has ended since.
         """
-        return await self._writer.call(revoke_command(caller, token_id))
+        return await self._writer.call(
+            revoke_command(caller, token_id, credential_nanos=self._credential_nanos)
+        )
 
 
 def create_command(
@@ -124,6 +127,7 @@ def create_command(
     """Return the command that makes a token; raises like ``Tokens.create``."""
 
     def create(transaction: WriteTransaction, now_nanos: int) -> CreatedToken:
+        check_still_counts(transaction, caller, credential_nanos=credential_nanos())
         check_role_given(caller.role, wanted.role)
         is_alone = not transaction.tokens.has_other_hub_project(caller.hub_project)
         if wanted.role is Role.RUNTIME and not wanted.project_id_prefixes and not is_alone:
@@ -153,10 +157,13 @@ def create_command(
     return create
 
 
-def revoke_command(caller: Caller, token_id: TokenId) -> Command[Token]:
+def revoke_command(
+    caller: Caller, token_id: TokenId, *, credential_nanos: Callable[[], int]
+) -> Command[Token]:
     """Return the command that takes a token back; raises like ``Tokens.revoke``."""
 
     def revoke(transaction: WriteTransaction, now_nanos: int) -> Token:
+        check_still_counts(transaction, caller, credential_nanos=credential_nanos())
         token = transaction.tokens.token(token_id)
         is_seen = (
             token is not None

@@ -20,10 +20,12 @@ from hub.core.limits import Limits
 from synchub.channel import Refusal, refusal_from_error, refusal_from_status
 from synchub.contract import NANOS_PER_SECOND
 from synchub.v1.hub_service_pb2 import (
+    ROLE_OPERATOR,
     ROLE_READER,
     ROLE_RUNTIME,
     CreateTokenRequest,
     GetHubInfoRequest,
+    ListTokensRequest,
     RevokeTokenRequest,
     Token,
 )
@@ -356,6 +358,34 @@ def test_a_commit_that_waits_in_the_writer_when_its_token_ends_is_not_stored(sce
         assert committing.result().reason == ending.result()
     streams = scene.hub.stubs("one/reader").journal.ListStreams(ListStreamsRequest(stream_id_prefix=name))
     assert not streams.streams
+
+
+def test_what_an_operator_asked_of_tokens_behind_its_own_revocation_is_not_done(scene: Scene) -> None:
+    victim, _ = scene.bearer()
+    before = live_tokens(scene)
+    asked = CreateTokenRequest(display_name="operator", role=ROLE_OPERATOR)
+    made = scene.admin.hub.CreateToken(asked)
+    operator = scene.hub.stubs_showing(made.bearer_token)
+    with ThreadPoolExecutor(3) as executor:
+        with busy_writer(scene) as waiting_count:
+            ending = executor.submit(scene.end, made.token, "revoked")
+            until(lambda: queued(scene, "CONTROL") == waiting_count + 1)
+            calls = [
+                executor.submit(refusal_of, lambda: operator.hub.CreateToken(asked)),
+                executor.submit(
+                    refusal_of,
+                    lambda: operator.hub.RevokeToken(RevokeTokenRequest(token_id=victim.token_id)),
+                ),
+            ]
+            until(lambda: queued(scene, "CONTROL") == waiting_count + 3)
+        assert {call.result().reason for call in calls} == {ending.result()}
+    assert live_tokens(scene) == before
+
+
+def live_tokens(scene: Scene) -> list[Token]:
+    """The tokens of hub project one that were not revoked."""
+    listed = scene.admin.hub.ListTokens(ListTokensRequest(page_size=1_000)).tokens
+    return [token for token in listed if not token.HasField("revoke_time")]
 
 
 # --- leases ---
