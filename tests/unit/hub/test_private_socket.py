@@ -70,6 +70,30 @@ def test_what_somebody_else_put_there_is_not_used(temporary_folder: Path, kind: 
     assert foreseen.exists()
 
 
+def test_what_hubs_left_that_were_killed_is_removed_by_any_later_one(temporary_folder: Path) -> None:
+    with private_socket(Path("/data/killed.db")) as socket:
+        left = socket
+    left.parent.mkdir(0o700)
+    left.touch()
+    with private_socket(Path("/data/running.db")) as running:
+        running.touch()
+        left.parent.mkdir(0o700, exist_ok=True)
+        left.touch()
+        with private_socket(Path("/data/later.db")) as later:
+            assert not left.parent.exists()
+            # One that runs keeps what it has.
+            assert running.exists()
+            assert set(temporary_folder.iterdir()) == {running.parent, later.parent}
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_two_hubs_of_one_name_do_not_share_a_folder(temporary_folder: Path) -> None:
+    with private_socket(Path("/data/hub.db")) as one, private_socket(Path("/data/hub.db")) as two:
+        assert one.parent != two.parent
+        assert mode_of(two.parent) == 0o700
+    assert list(temporary_folder.iterdir()) == []
+
+
 def test_a_path_that_no_socket_can_have_is_not_taken(
     temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
