@@ -6,6 +6,10 @@ from typing import Final
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from synchub.v1 import (
     hub_service_pb2,
@@ -56,6 +60,36 @@ METHODS: Final[tuple[Method, ...]] = tuple(
     for service in file.services_by_name.values()
     for method in service.methods
 )
+
+
+HEALTH_CHECK: Final = Method(
+    "Health/Check",
+    f"/{HEALTH}/Check",
+    HealthCheckRequest,
+    HealthCheckResponse,
+    is_request_stream=False,
+    is_response_stream=False,
+)
+OPEN_METHODS: Final = (
+    HEALTH_CHECK,
+    Method(
+        "Health/Watch",
+        f"/{HEALTH}/Watch",
+        HealthCheckRequest,
+        HealthCheckResponse,
+        is_request_stream=False,
+        is_response_stream=True,
+    ),
+    Method(
+        "ServerReflection/ServerReflectionInfo",
+        f"/{REFLECTION}/ServerReflectionInfo",
+        ServerReflectionRequest,
+        ServerReflectionResponse,
+        is_request_stream=True,
+        is_response_stream=True,
+    ),
+)
+"""Methods of gRPC's own that everybody may call."""
 
 
 def method_named(name: str) -> Method:

@@ -37,6 +37,9 @@ SECRETS_OF_THE_HOUSE: Final = ("sqlite", "Traceback", ".py", "SELECT", "INSERT",
 
 _NO_METADATA: Final = (grpc.aio.Metadata(), grpc.aio.Metadata())
 
+STATUS_LOST: Final = "Internal error from Core"
+"""What a client of gRPC makes of a call that is ended while it sends; streams of ours say it before."""
+
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
@@ -135,7 +138,7 @@ class Attack:
         except TimeoutError:
             self._note(given, "HANGS", "it was not answered")
             return "HANGS"
-        for answer in answers:
+        for answer in answers if given.method in METHODS else ():  # reflection sends back what it was sent
             self._check_answer(given, answer)
         ended = "OK" if error is None else self._check_refusal(given, error)
         self.findings.by_outcome[given.method.name, ended] += 1
@@ -171,9 +174,11 @@ class Attack:
         ended = f"{refusal.code.name} {refusal.reason}".strip()
         if refusal.code is grpc.StatusCode.CANCELLED:
             return ended
+        if refusal.message == STATUS_LOST and given.method not in METHODS:
+            return ended
         if refusal.code in NO_ANSWERS:
             self._note(given, ended, refusal.message)
-        elif not refusal.reason and refusal.code is not grpc.StatusCode.UNIMPLEMENTED:
+        elif not refusal.reason and given.method in METHODS:
             self._note(given, ended, f"no reason is told: {refusal.message}")
         for word in SECRETS_OF_THE_HOUSE:
             if word in refusal.message:
