@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -43,7 +44,9 @@ class RawConnection:
         self._socket.close()
 
     def send(self, raw: bytes) -> None:
-        self._socket.sendall(raw)
+        # The hub may have hung up meanwhile; what is read next says so.
+        with suppress(ConnectionError):
+            self._socket.sendall(raw)
 
     def greet(self) -> None:
         """Say what opens a connection."""
