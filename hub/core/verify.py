@@ -20,6 +20,10 @@ REPEATS_MAX: Final = 3
 """How often a run is gone through again because its gaps were filled meanwhile."""
 
 
+class Unreadable(Exception):
+    """What is stored in a place cannot be read: the file is damaged there."""
+
+
 class VerifiedEvent(NamedTuple):
     """One event as it is stored; a tuple, because millions of them pass."""
 

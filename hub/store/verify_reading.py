@@ -10,6 +10,7 @@ from hub.core.verify import (
     Finding,
     RunFold,
     Tenant,
+    Unreadable,
     VerifiedEvent,
     VerifiedPage,
     VerifyPlace,
@@ -138,9 +139,11 @@ class SqlVerifyReads:
                 if page.bytes_left <= 0:
                     is_cut = True
                     break
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, Unreadable) as error:
             fold = fold_events(fold, events, tenant=tenant)
-            self._end_unreadable(page, fold, tenant=tenant, event_count=len(events))
+            page.event_count += len(events)
+            page.entries_left -= len(events) + 1
+            self._end_unreadable(page, fold, tenant=tenant, error=error)
             return None
         is_cut = is_cut or len(events) >= page.entries_left
         page.entries_left -= len(events) + 1  # an empty run is work too
@@ -158,16 +161,19 @@ class SqlVerifyReads:
         page.active_run_count += not head.is_complete
         return None
 
-    def _end_unreadable(self, page: _Page, fold: RunFold, *, tenant: Tenant, event_count: int) -> None:
-        """Note a run of which an event has a text that is none."""
+    def _end_unreadable(
+        self, page: _Page, fold: RunFold, *, tenant: Tenant, error: UnicodeDecodeError | Unreadable
+    ) -> None:
+        """Note a run of which an event cannot be read; what comes after that one is not looked at."""
         head = fold.began_as
-        problem = f"the event after sequence {fold.sequence} has a text that is not UTF-8"
+        if isinstance(error, Unreadable):
+            problem = f"it cannot be read after sequence {fold.sequence}: {error}"
+        else:
+            problem = f"the event after sequence {fold.sequence} has a text that is not UTF-8"
         page.findings.append(
             Finding(problem, tenant.hub_project, head.project_id, head.run_id, fold.sequence + 1)
         )
-        page.event_count += event_count
         page.run_count += 1
-        page.entries_left -= event_count + 1
         page.active_run_count += not head.is_complete
 
 

@@ -11,7 +11,15 @@ from hub.core.errors import StartRefused
 from hub.core.limits import Limits
 from hub.core.verify import Finding, VerifyProgress
 from hub.store.sqlite.verify import verify_store
-from tests.contract.full_store import EVENT_COUNT, OTHER, TENANT, alter, findings_in, make_full_store
+from tests.contract.full_store import (
+    EVENT_COUNT,
+    OTHER,
+    TENANT,
+    alter,
+    findings_in,
+    make_full_store,
+    rows_of,
+)
 
 PAGE_BYTES: Final = 4096
 GAP = "(SELECT run_key FROM run WHERE run_id = 'gap')"
@@ -185,6 +193,24 @@ def test_each_page_of_the_file_that_was_overwritten_is_noticed(database: Path) -
         before, after = whole[: page * PAGE_BYTES], whole[(page + 1) * PAGE_BYTES :]
         database.write_bytes(before + bytes(PAGE_BYTES) + after)
         assert findings_in(database) != [], page
+
+
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_gone_through(tmp_path: Path) -> None:
+    database = make_full_store(tmp_path, long_run_events=3000)
+    (last_page,) = rows_of(
+        database, "SELECT max(pageno) FROM dbstat WHERE name = 'event' AND pagetype = 'leaf'"
+    )[0]
+    whole = database.read_bytes()
+    page = int(str(last_page)) // 2
+    pages = rows_of(database, f"SELECT pageno FROM dbstat WHERE name = 'event' AND pageno >= {page}")
+    hit = min(int(str(number)) for (number,) in pages)
+    database.write_bytes(whole[: (hit - 1) * PAGE_BYTES] + bytes(PAGE_BYTES) + whole[hit * PAGE_BYTES :])
+    steps = list(verify_store(database, limits=Limits(), is_quiet=True))
+    of_runs = [finding for progress in steps for finding in progress.findings if finding.run_id]
+    assert {(each.run_id, each.problem.split(" after")[0]) for each in of_runs} == {
+        ("complete", "it cannot be read")
+    }
+    assert steps[-1].run_count == 4
 
 
 def test_a_file_that_was_cut_is_named(database: Path) -> None:

@@ -4,7 +4,7 @@ Reads only, and in short transactions, so that a hub may go on with the file mea
 while nobody writes is left out then. Memory is bounded by a page of events.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,8 @@ from hub.core.errors import StartRefused, StorageUnavailable
 from hub.core.limits import Limits
 from hub.core.selection import PageBounds
 from hub.core.values import HubProject
-from hub.core.verify import Finding, VerifyPlace, VerifyProgress
-from hub.store.session import SqlValue
+from hub.core.verify import Finding, Unreadable, VerifyPlace, VerifyProgress
+from hub.store.session import Parameters, Row, SqlValue
 from hub.store.sql_files import load_statements
 from hub.store.sqlite import file
 from hub.store.sqlite.session import SqliteSession
@@ -73,6 +73,20 @@ class _Verification:
             return list(self.connection.execute(_STATEMENTS[statement], parameters))
 
 
+class _VerifySession(SqliteSession):
+    """A session to which a damaged page is a finding, not a store that is unavailable."""
+
+    def fetch_composed(self, sql: str, parameters: Parameters = ()) -> Iterator[Row]:
+        """Run composed SQL and give its rows. Raises: Unreadable besides."""
+        rows = super().fetch_composed(sql, parameters)
+        try:
+            yield from rows
+        except StorageUnavailable as error:
+            if isinstance(error.__cause__, DAMAGED):
+                raise Unreadable(str(error.__cause__)) from error
+            raise
+
+
 def verify_store(
     database: Path, *, limits: Limits, is_quiet: bool, is_stopping: Callable[[], bool] = lambda: False
 ) -> Generator[VerifyProgress, None, None]:
@@ -122,10 +136,10 @@ def _verify(verification: _Verification, database: Path) -> Iterator[VerifyProgr
     try:
         version, newest = file.schema_version_of(connection, database)
         if not file.is_schema_as_migrated(connection, version):
-            yield _found(verification, Finding("its schema is not the one that its migrations make"))
+            yield _found(verification, [Finding("its schema is not the one that its migrations make")])
         if verification.is_quiet:
-            yield _found(verification, *_structure(verification))
-            yield _found(verification, *_missing_rows(verification))
+            yield _found(verification, _structure(verification))
+            yield _found(verification, _missing_rows(verification))
         before = connection.pragma("data_version")
         tenants = [
             _TenantRow._make(cast("tuple[int, str, int]", row))
@@ -134,40 +148,47 @@ def _verify(verification: _Verification, database: Path) -> Iterator[VerifyProgr
         yield from _events(verification, tenants)
         if version < newest:
             return
-        yield _found(verification, *_lives(verification))
+        yield _found(verification, _lives(verification))
         for tenant in tenants:
-            yield _found(verification, *_tenant(verification, tenant))
+            yield _found(verification, _tenant(verification, tenant))
             if verification.is_quiet and before == connection.pragma("data_version"):
-                yield _found(verification, *_counts(verification, tenant))
+                yield _found(verification, _counts(verification, tenant))
     except DAMAGED as error:
-        yield _found(verification, _unreadable_finding(error))
-    except StorageUnavailable as error:
-        yield _found(verification, _unreadable_finding(error.__cause__ or error))
+        yield _found(verification, [_unreadable_finding(error)])
+    except (StorageUnavailable, Unreadable) as error:
+        yield _found(verification, [_unreadable_finding(error.__cause__ or error)])
     except apsw.Error as error:
         raise _unreadable(database, error) from error
 
 
-def _found(verification: _Verification, *findings: Finding) -> VerifyProgress:
-    """Return the progress with what was found since the last one."""
-    verification.progress = verification.progress.with_findings(findings)
+def _found(verification: _Verification, findings: Iterable[Finding]) -> VerifyProgress:
+    """Return the progress with what was found since the last one; what cannot be read is a finding too."""
+    found: list[Finding] = []
+    try:
+        found.extend(findings)
+    except DAMAGED as error:
+        found.append(_unreadable_finding(error))
+    verification.progress = verification.progress.with_findings(found)
     return verification.progress
 
 
-def _structure(verification: _Verification) -> list[Finding]:
+def _structure(verification: _Verification) -> Iterator[Finding]:
     """Ask SQLite whether pages, indexes and constraints are whole."""
     connection = verification.connection
     with interruptible(connection, verification.is_stopping):
-        rows = connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})").fetchall()
-    problems = [" ".join(str(row[0]).split()) for row in rows]
-    return [Finding(f"the structure of the file is damaged: {each}") for each in problems if each != "ok"]
+        for (text,) in connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})"):
+            problem = " ".join(str(text).split())
+            if problem != "ok":
+                yield Finding(f"the structure of the file is damaged: {problem}")
 
 
-def _missing_rows(verification: _Verification) -> list[Finding]:
+def _missing_rows(verification: _Verification) -> Iterator[Finding]:
     """Ask SQLite for rows that belong to rows which are not there."""
     connection = verification.connection
     with interruptible(connection, verification.is_stopping):
         tables = {str(row[0]) for row in connection.execute("PRAGMA foreign_key_check")}
-    return [Finding(f"rows of {table} belong to rows that are not there") for table in sorted(tables)]
+    for table in sorted(tables):
+        yield Finding(f"rows of {table} belong to rows that are not there")
 
 
 def _lives(verification: _Verification) -> Iterator[Finding]:
@@ -185,7 +206,7 @@ def _lives(verification: _Verification) -> Iterator[Finding]:
 
 def _events(verification: _Verification, tenants: list[_TenantRow]) -> Iterator[VerifyProgress]:
     """Go through all events of all tenants, page by page, a transaction each."""
-    session = SqliteSession(verification.connection, _STATEMENTS, is_writer=False)
+    session = _VerifySession(verification.connection, _STATEMENTS, is_writer=False)
 
     def find_tenant(hub_project: HubProject) -> tuple[int, int]:
         rows = session.fetch("find_hub_project", {"hub_project": hub_project})
