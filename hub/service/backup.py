@@ -8,10 +8,14 @@ from datetime import UTC, datetime
 from threading import Event
 from typing import Final
 
+import structlog
+
 from hub.core.backup import BackupPhase, BackupProgress, default_file_name
 from hub.core.errors import InvalidRequest, LimitReached, Violation
 from hub.store.backup_contract import BackupMaker
 from synchub.contract import NANOS_PER_SECOND
+
+log = structlog.get_logger(__name__)
 
 REST_SECONDS_MAX: Final = 0.05
 """After each step it rests for as long as the step took, and for no longer than this: computing hashes
@@ -70,8 +74,10 @@ class Backups:
     def _close(self, close: Callable[[], None]) -> None:
         """Let the thread tidy up behind the step that it is at, then let the next one begin."""
 
-        def closed(_closing: asyncio.Future[None]) -> None:
+        def closed(closing: asyncio.Future[None]) -> None:
             self._is_running = False
+            if not closing.cancelled() and closing.exception() is not None:
+                log.warning("backup_not_tidied_up", error=str(closing.exception()))
 
         # Without the executor the hub has stopped; what is left is taken away when one starts.
         with suppress(RuntimeError):
