@@ -145,10 +145,12 @@ def _begin_life(
 
 
 def _raise_token_floor(session: Session, floor: int) -> None:
-    """Let tokens of a store in which nothing is stored yet begin above this."""
-    if list(session.fetch("find_any_hub_project")):
+    """Let fencing tokens of a store begin above this in which nothing is stored yet but tokens of callers."""
+    if list(session.fetch("find_any_use")):
         raise StartRefused(
             "the store is in use, and its tokens go on by themselves.",
             "--token-floor is for a new, empty store in place of a lost one: leave it out.",
         )
     session.run("raise_floor_of_hub", (floor,))
+    # The first token of a caller made its tenant, with the floors of before.
+    session.run("raise_floors_of_tenants", (floor,))

@@ -80,9 +80,9 @@ DELETE FROM tenure WHERE hub_project_key = :hub_project_key AND resource = :reso
 -- A resource whose floors were raised.
 DELETE FROM resource WHERE hub_project_key = :hub_project_key AND resource = :resource;
 
--- name: find_any_hub_project
--- Whether anything was ever stored.
-SELECT 1 FROM hub_project LIMIT 1;
+-- name: find_any_use
+-- Whether anything was ever stored but tokens of callers, which are made before a hub is first started.
+SELECT 1 FROM project UNION ALL SELECT 1 FROM resource UNION ALL SELECT 1 FROM runtime LIMIT 1;
 
 -- name: raise_floor_of_hub
 -- The floor of tenants that come later.

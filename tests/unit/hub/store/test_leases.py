@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from hub.core.credential import Token
 from hub.core.errors import StartRefused
 from hub.core.lease import decide_acquire
 from hub.core.limits import Limits
@@ -25,7 +26,7 @@ from hub.core.tenure import (
     unused_resource,
     with_tenure,
 )
-from hub.core.values import HolderId, HubProject, ResourceName, RuntimeId
+from hub.core.values import HolderId, HubProject, ResourceName, Role, RuntimeId, TokenId
 from hub.store.lease_contract import LeaseWrites
 from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
@@ -348,3 +349,20 @@ def test_tokens_of_a_new_store_in_place_of_a_lost_one_begin_above_any_given_befo
         store.close()
         with pytest.raises(StartRefused, match="in use"):
             SqlStore(engine, limits=Limits(), wall_nanos=WALL_NANOS, is_token_floor_now=True)
+
+
+def test_the_first_token_of_a_caller_is_made_before_the_floor_of_fencing_tokens_is_raised(
+    tmp_path: Path,
+) -> None:
+    with opened_engine(tmp_path / "new.db", limits=Limits()) as engine:
+        store = SqlStore(engine, limits=Limits(), wall_nanos=WALL_NANOS)
+        store.writing.begin().tokens.create(
+            Token(TokenId("0" * 20), b"h" * 32, H, "first", Role.ADMIN, None, (), WALL_NANOS, None, None)
+        )
+        store.writing.commit(WALL_NANOS)
+        store.close()
+
+        store = SqlStore(engine, limits=Limits(), wall_nanos=WALL_NANOS, is_token_floor_now=True)
+        assert acquire(store, "a").fencing_token == WALL_NANOS // 1_000 + 1
+        assert acquire(store, "a", hub_project=OTHER).fencing_token == WALL_NANOS // 1_000 + 1
+        store.close()
