@@ -87,6 +87,8 @@ class Limits:
     alert_rows_max: int = 10_000
     """Alerts of one hub project; past it one overflow row counts."""
     alert_samples_max: int = 16
+    alert_rows_at_once_max: int = 1_000
+    """Alerts written with one group, hub projects in turns, so that others do not wait for a flood of one."""
     alert_flush_seconds: float = 1.0
     """How often a recurring alert is written, at most."""
 

@@ -1,7 +1,7 @@
 """Alerts as rows: how observations are counted in the store, and how samples are kept."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 from uuid import uuid4
 
@@ -11,36 +11,52 @@ from hub.store.session import Session
 from synchub.contract import SEQUENCE_MAX
 
 
-def save_observation(
+class _Counted:
+    """How many alerts a hub project has, and the number of its newest change, counted on from the store.
+
+    Counting them for each observation would take the longer, the more there are.
+    """
+
+    def __init__(self, sql: Session, hub_project_key: int) -> None:
+        self.alert_count, self.newest_change = _count_alerts(sql, hub_project_key)
+
+
+def save_observations(
     sql: Session,
-    hub_project_key: int,
+    observations: Iterable[tuple[int, Observation]],
     *,
-    observation: Observation,
     now_nanos: int,
     rows_max: int,
     samples_max: int,
 ) -> None:
-    """Count an observation: a new alert, or one more of a known one, which is open again.
+    """Count observations, each with its hub project's key: a new alert, or one more of a known one, which is
+    open again.
 
     Past ``rows_max`` alerts of a hub project, one overflow row a reason counts what is new.
     """
-    key = observation.key
-    known = _load_alert(sql, hub_project_key, key=key)
-    alert_count, newest_change = _count_alerts(sql, hub_project_key)
-    # Each reason keeps a row free for what overflows, so the bound holds with those counted in.
-    if known is None and alert_count >= rows_max - len(AlertReason):
-        key = AlertKey(key.hub_project, key.reason, "", "", "")
+    all_counted: dict[int, _Counted] = {}
+    for hub_project_key, observation in observations:
+        counted = all_counted.get(hub_project_key)
+        if counted is None:
+            counted = all_counted[hub_project_key] = _Counted(sql, hub_project_key)
+        key = observation.key
         known = _load_alert(sql, hub_project_key, key=key)
-    if known is None:
-        samples = samples_to_json(observation.samples[:samples_max])
-        identity = (hub_project_key, uuid4().hex, key.reason, key.project_id, key.run_id, key.runtime_id)
-        facts = (now_nanos, now_nanos, observation.count, samples, newest_change + 1)
-        sql.run("create_alert", identity + facts)
-    else:
+        # Each reason keeps a row free for what overflows, so the bound holds with those counted in.
+        if known is None and counted.alert_count >= rows_max - len(AlertReason):
+            key = AlertKey(key.hub_project, key.reason, "", "", "")
+            known = _load_alert(sql, hub_project_key, key=key)
+        counted.newest_change += 1
+        if known is None:
+            samples = samples_to_json(observation.samples[:samples_max])
+            identity = (hub_project_key, uuid4().hex, key.reason, key.project_id, key.run_id, key.runtime_id)
+            facts = (now_nanos, now_nanos, observation.count, samples, counted.newest_change)
+            sql.run("create_alert", identity + facts)
+            counted.alert_count += 1
+            continue
         alert_key, _, seen_count, samples_text = known
         merged = merged_samples(samples_from_json(samples_text), observation.samples, samples_max=samples_max)
         count = min(seen_count + observation.count, SEQUENCE_MAX)
-        facts_again = (now_nanos, count, samples_to_json(merged), newest_change + 1, alert_key)
+        facts_again = (now_nanos, count, samples_to_json(merged), counted.newest_change, alert_key)
         sql.run("count_alert_again", facts_again)
 
 

@@ -427,17 +427,11 @@ class SqlWriteSession:
         self, observations: Sequence[Observation], now_nanos: int, *, rows_max: int, samples_max: int
     ) -> None:
         """Count observations."""
-        for observation in observations:
-            hub_project_key = self._tenants.make_key(observation.key.hub_project)
-            alert_rows.save_observation(
-                self._sql,
-                hub_project_key,
-                observation=observation,
-                now_nanos=now_nanos,
-                rows_max=rows_max,
-                samples_max=samples_max,
-            )
-            self._changes.of_command.alerts.add(observation.key.hub_project)
+        keyed = [(self._tenants.make_key(each.key.hub_project), each) for each in observations]
+        alert_rows.save_observations(
+            self._sql, keyed, now_nanos=now_nanos, rows_max=rows_max, samples_max=samples_max
+        )
+        self._changes.of_command.alerts.update(each.key.hub_project for each in observations)
 
     def acknowledge_alert(self, hub_project: HubProject, alert_id: AlertId, *, now_nanos: int) -> bool:
         """Mark an alert as seen."""

@@ -8,6 +8,7 @@ from hub.core.alert import Observation
 from hub.core.errors import StorageUnavailable
 from hub.core.limits import Limits
 from hub.core.values import AlertKey, AlertReason, AlertSample, HubProject
+from hub.service.alert_book import FULL_HUB_PROJECTS_MAX
 from hub.store.contract import WriteTransaction
 from hub.store.store import SqlStore
 from tests.unit.hub.gate import Gate, batch
@@ -112,6 +113,40 @@ def test_past_the_bound_of_memory_observations_of_one_reason_are_counted_togethe
     gate.run(nothing)
     assert sum(counts(gate)) == 10 * ROWS_MAX
     assert len(counts(gate)) == OWN_ROWS + 1
+
+
+def test_a_flood_of_one_hub_project_costs_another_none_of_its_alerts(gate: Gate) -> None:
+    for n in range(10 * ROWS_MAX):
+        gate.alert_book.observe(observation(f"runtime {n}"))
+    for name in ("one", "two"):
+        gate.alert_book.observe(observation(name, hub_project="other"))
+    gate.run(nothing)
+    assert {alert.key.runtime_id for alert in gate.alerts("other")} == {"one", "two"}
+
+
+def test_memory_is_bounded_however_many_hub_projects_flood(gate: Gate) -> None:
+    hub_projects = [f"h{n}" for n in range(2 * FULL_HUB_PROJECTS_MAX)]
+    for hub_project in hub_projects:
+        for n in range(2 * ROWS_MAX):
+            gate.alert_book.observe(observation(f"runtime {n}", hub_project=hub_project))
+    assert len(gate.alert_book._pending) <= FULL_HUB_PROJECTS_MAX * ROWS_MAX + len(hub_projects)
+    gate.run(nothing)
+    assert {sum(counts(gate, hub_project)) for hub_project in hub_projects} == {2 * ROWS_MAX}
+
+
+async def test_no_group_writes_more_alerts_than_its_part_and_a_flush_writes_all(store: SqlStore) -> None:
+    gate = Gate(store, Limits(alert_rows_at_once_max=4))
+    for n in range(9):
+        gate.alert_book.observe(observation(f"runtime {n}"))
+    gate.alert_book.observe(observation("last", hub_project="other"))
+    gate.run(nothing)
+    # Hub projects have turns: who floods does not keep another's alert waiting.
+    assert (len(counts(gate)), counts(gate, "other")) == (3, [1])
+    flush = asyncio.ensure_future(gate.alert_book.flush(gate.async_writer))
+    while not flush.done():
+        await asyncio.sleep(0)
+        gate.writer.step()
+    assert (counts(gate), gate.alert_book.has_pending) == ([1] * 9, False)
 
 
 def test_a_refused_command_does_not_undo_what_is_to_be_alerted(gate: Gate) -> None:
