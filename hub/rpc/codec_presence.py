@@ -5,7 +5,7 @@ from typing import Final
 
 from hub.core.limits import Limits
 from hub.core.presence import Heartbeat, PresenceState
-from hub.core.values import InstanceId, ProjectId, RunId, RuntimeId
+from hub.core.values import Caller, InstanceId, ProjectId, RunId, RuntimeId
 from hub.rpc.codec_time import timestamp_to_proto
 from hub.rpc.requests import RequestCheck
 from hub.service.presence import SeenRuntime
@@ -63,8 +63,8 @@ def states_from_proto(states: Iterable[int], check: RequestCheck) -> frozenset[P
     return frozenset(found)
 
 
-def runtime_to_proto(seen: SeenRuntime) -> Runtime:
-    """Return a runtime and whether it is alive."""
+def runtime_to_proto(seen: SeenRuntime, caller: Caller) -> Runtime:
+    """Return a runtime and whether it is alive; of its active runs those that the caller may know of."""
     runtime = seen.runtime
     message = Runtime(
         runtime_id=runtime.runtime_id,
@@ -75,7 +75,9 @@ def runtime_to_proto(seen: SeenRuntime) -> Runtime:
         version=runtime.version,
         labels=runtime.labels,
         active_runs=[
-            RunKey(project_id=project_id, run_id=run_id) for project_id, run_id in runtime.active_runs
+            RunKey(project_id=project_id, run_id=run_id)
+            for project_id, run_id in runtime.active_runs
+            if caller.covers(project_id)
         ],
         unsynced_event_count=runtime.unsynced_event_count,
         instance_start_time=timestamp_to_proto(runtime.instance_start_nanos),

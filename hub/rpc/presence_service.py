@@ -61,7 +61,7 @@ class PresenceService(PresenceServiceServicer):
         check.identifier("runtime_id", request.runtime_id)
         check.refuse_violations()
         seen = await self._presence.runtime(caller, RuntimeId(request.runtime_id))
-        return GetRuntimeResponse(runtime=runtime_to_proto(seen))
+        return GetRuntimeResponse(runtime=runtime_to_proto(seen, caller))
 
     async def ListRuntimes(  # noqa: N802
         self,
@@ -85,7 +85,7 @@ class PresenceService(PresenceServiceServicer):
         bytes_sum = 0
         next_after = page.next_after
         for seen in page.runtimes:
-            message = runtime_to_proto(seen)
+            message = runtime_to_proto(seen, caller)
             bytes_sum += message.ByteSize()
             if response.runtimes and bytes_sum > self._limits.page_bytes_max:
                 next_after = RuntimeId(response.runtimes[-1].runtime_id)
@@ -108,7 +108,7 @@ class PresenceService(PresenceServiceServicer):
                     response = WatchRuntimesResponse(is_snapshot_complete=news.is_snapshot_complete)
                     bytes_sum = 0
                     for seen in news.runtimes:
-                        message = runtime_to_proto(seen)
+                        message = runtime_to_proto(seen, caller)
                         bytes_sum += message.ByteSize()
                         if response.runtimes and bytes_sum > self._limits.page_bytes_max:
                             await write_answer(context, response, limits=self._limits)

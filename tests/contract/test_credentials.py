@@ -11,6 +11,14 @@ from hub.core.permissions import PERMISSIONS
 from hub.core.values import Role
 from synchub.channel import Refusal, refusal_from_error, refusal_from_status
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
+from synchub.v1.presence_service_pb2 import (
+    GetRuntimeRequest,
+    HeartbeatRequest,
+    ListRuntimesRequest,
+    Runtime,
+    WatchRuntimesRequest,
+)
+from synchub.v1.sync_event_pb2 import RunKey
 from synchub.v1.sync_service_pb2 import ListAlertsRequest, ListRunsRequest, PushEventsRequest
 from tests.contract.conversation import STREAM_SECONDS_MAX, Conversation, refusal_of
 from tests.contract.every_method import METHODS, Method
@@ -226,3 +234,25 @@ def test_who_is_not_let_in_raises_no_alert(secured_hub: SecuredHub) -> None:
     refusal_showing(secured_hub, ("authorization", f"Bearer {token_of(secured_hub)}0"))
     refusal_of(lambda: secured_hub.stubs("one/revoked").sync.ListRuns(ListRunsRequest(hub_project="two")))
     assert [reader.ListAlerts(ListAlertsRequest()).alerts for reader in readers] == before
+
+
+def test_presence_tells_of_no_run_of_a_project_that_the_credential_is_not_for(
+    secured_hub: SecuredHub,
+) -> None:
+    runs = [RunKey(project_id="one-a", run_id="r"), RunKey(project_id="one-z", run_id="r")]
+    beat = HeartbeatRequest(runtime_id="of many", instance_id="i", active_runs=runs)
+    with Conversation(secured_hub.stubs("one/free").presence.Heartbeat) as stream:
+        stream.ask(beat)
+        for name, expected in (("reader", runs), ("prefixed-reader", runs[:1])):
+            told = runtimes_told(secured_hub.stubs(f"one/{name}"), "of many")
+            assert [list(runtime.active_runs) for runtime in told] == [expected] * 3
+
+
+def runtimes_told(stubs: Stubs, runtime_id: str) -> list[Runtime]:
+    """A runtime as each call tells of it."""
+    got = stubs.presence.GetRuntime(GetRuntimeRequest(runtime_id=runtime_id)).runtime
+    listed = stubs.presence.ListRuntimes(ListRuntimesRequest()).runtimes
+    watch = stubs.presence.WatchRuntimes(WatchRuntimesRequest(), timeout=STREAM_SECONDS_MAX)
+    watched = next(watch).runtimes
+    watch.cancel()
+    return [got, *(each for each in (*listed, *watched) if each.runtime_id == runtime_id)]
