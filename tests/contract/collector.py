@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-ARRIVE_SECONDS_MAX: Final = 10.0
+ARRIVE_SECONDS_MAX: Final = 30.0
 
 Context = grpc.ServicerContext
 

@@ -156,10 +156,10 @@ def test_a_collector_that_is_away_hurts_no_ingest_and_what_is_lost_is_counted(tm
         begin = time.monotonic()
         for _ in range(20):
             assert len(push(hub, [Trace().traceparent])) == 1
-        assert time.monotonic() - begin < 10.0
+        assert time.monotonic() - begin < 60.0
         begin = time.monotonic()
     # The stop waits a bounded time for what cannot be exported.
-    assert time.monotonic() - begin < 8.0
+    assert time.monotonic() - begin < 20.0
     told = [line for line in lines if line["event"].startswith("spans_")]
     assert [(line["event"], line["log_level"]) for line in told] == [("spans_not_exported", "warning")]
 
