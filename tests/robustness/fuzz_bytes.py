@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from tests.robustness.fuzz_values import MARK, NO_TEXT
+from tests.robustness.fuzz_values import MARK, MESSAGE_BYTES_MAX, NO_TEXT
 
 HUGE_VARINTS: Final = (
     b"\xff" * 9 + b"\x01",
@@ -51,7 +51,7 @@ class Mutations:
     def broken(self, raw: bytes) -> bytes:
         """Break it, once or a few times."""
         for _ in range(self._rng.choice((1, 1, 1, 2, 4))):
-            raw = self._rng.choice(self._ways)(raw)
+            raw = self._rng.choice(self._ways)(raw)[:MESSAGE_BYTES_MAX]
         return raw
 
     def _place(self, raw: bytes) -> int:

@@ -12,10 +12,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from synchub.channel import refusal_from_error
+from synchub.channel import refusal_from_error, refusal_from_status
 from tests.contract.every_method import METHODS, Method
 from tests.robustness.fuzz_bytes import Mutations
-from tests.robustness.fuzz_values import Values, descriptor_of
+from tests.robustness.fuzz_values import MESSAGE_BYTES_MAX, Values, descriptor_of
 
 CALL_SECONDS_MAX: Final = 20.0
 """What is not answered by then hangs."""
@@ -38,7 +38,7 @@ SECRETS_OF_THE_HOUSE: Final = ("sqlite", "Traceback", ".py", "SELECT", "INSERT",
 _NO_METADATA: Final = (grpc.aio.Metadata(), grpc.aio.Metadata())
 
 STATUS_LOST: Final = "Internal error from Core"
-"""What a client of gRPC makes of a call that is ended while it sends; streams of ours say it before."""
+"""What a client of gRPC makes of a call that is ended while it sends; streams of ours say why before."""
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -85,7 +85,8 @@ class Inputs:
             message.wait_timeout.seconds = min(message.wait_timeout.seconds, 0)
             message.wait_timeout.nanos = min(message.wait_timeout.nanos, 1_000_000)
         raw = self._mutations.broken_texts(message.SerializeToString())
-        return self._mutations.broken(raw) if self._rng.random() < 0.25 else raw
+        broken = self._mutations.broken(raw) if self._rng.random() < 0.25 else raw
+        return broken[:MESSAGE_BYTES_MAX]
 
 
 @dataclass(slots=True)
@@ -140,7 +141,9 @@ class Attack:
             return "HANGS"
         for answer in answers if given.method in METHODS else ():  # reflection sends back what it was sent
             self._check_answer(given, answer)
-        ended = "OK" if error is None else self._check_refusal(given, error)
+        ended = "OK"
+        if error is not None:
+            ended = self._check_refusal(given, error, said_in_band=_said_in_band(given.method, answers))
         self.findings.by_outcome[given.method.name, ended] += 1
         return ended
 
@@ -169,13 +172,13 @@ class Attack:
             return
         self._inputs.values.learn(answer)
 
-    def _check_refusal(self, given: Input, error: grpc.RpcError) -> str:
+    def _check_refusal(self, given: Input, error: grpc.RpcError, *, said_in_band: str) -> str:
         refusal = refusal_from_error(error)
         ended = f"{refusal.code.name} {refusal.reason}".strip()
         if refusal.code is grpc.StatusCode.CANCELLED:
             return ended
-        if refusal.message == STATUS_LOST and given.method not in METHODS:
-            return ended
+        if refusal.message == STATUS_LOST and (said_in_band or given.method not in METHODS):
+            return said_in_band or ended
         if refusal.code in NO_ANSWERS:
             self._note(given, ended, refusal.message)
         elif not refusal.reason and given.method in METHODS:
@@ -187,6 +190,17 @@ class Attack:
 
     def _note(self, given: Input, ended: str, fault: str) -> None:
         self.findings.faults.append(f"{ended}: {fault}\n    {given}")
+
+
+def _said_in_band(method: Method, answers: Sequence[bytes]) -> str:
+    """Return how a stream said that it ends; "" where it did not."""
+    if not (answers and method.is_request_stream and method in METHODS):
+        return ""
+    last = method.response_class.FromString(answers[-1])
+    if not last.HasField("error"):
+        return ""
+    refusal = refusal_from_status(getattr(last, "error"))  # noqa: B009 - of the answers of all streams
+    return f"{refusal.code.name} {refusal.reason}"
 
 
 async def _listen(call: "grpc.aio.UnaryStreamCall[bytes, bytes]", answers: list[bytes]) -> None:

@@ -17,6 +17,8 @@ LEARNED_MAX: Final = 48
 """Values of one field, or messages of one type, that are remembered."""
 DEPTH_MAX: Final = 6
 MEBIBYTE: Final = 1024 * 1024
+MESSAGE_BYTES_MAX: Final = 9 * MEBIBYTE
+"""A little more than a hub takes."""
 
 MARK: Final = "QZJ"
 """Three bytes of a text that are replaced by what no text may hold, once it is bytes."""
@@ -196,7 +198,9 @@ class Values:
                 entries[text if self._is_hostile() else f"k{n}"] = text
         elif depth < DEPTH_MAX:
             few = [self._message(field.message_type, depth=depth + 1) for _ in range(min(count, 4))]
-            getattr(made, field.name).extend(self._rng.choice(few) for _ in range(count))
+            largest = max((each.ByteSize() for each in few), default=0)
+            count = min(count, max(1, MESSAGE_BYTES_MAX // max(1, largest)))
+            getattr(made, field.name).extend(self._rng.choice(few) for _ in range(count if few else 0))
 
     def _scalar(self, field: FieldDescriptor) -> object:
         learned = self._learned.get(field.name)

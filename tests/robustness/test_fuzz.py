@@ -19,7 +19,6 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from hub.app import running_hub
 from hub.config import HubSettings
 from hub.core.limits import Limits
-from synchub.channel import CHANNEL_OPTIONS
 from tests.contract.conftest import settings_in
 from tests.contract.every_method import HEALTH_CHECK, METHODS, OPEN_METHODS
 from tests.contract.secured import Bearer, make_tokens
@@ -36,6 +35,8 @@ LIMITS: Final = Limits(
     lease_wait_seconds_max=0.2,
     hub_project_mismatches_per_minute=1_000_000,
 )
+OPTIONS: Final = (("grpc.max_send_message_length", -1),)
+"""Of the client: what is too large is for the hub to refuse."""
 NOT_REACHED_MAX: Final = 12
 """Methods that may end well not even once in a short run: what they need is seldom there."""
 FILES_OF_A_HUB: Final = frozenset(("hub.db", "hub.db-wal", "hub.db-shm", "hub.db.lock", "backups"))
@@ -82,7 +83,7 @@ async def attacked(settings: HubSettings, inputs: Inputs, *, count: int) -> Find
     """
     async with (
         running_hub(settings) as hub,
-        grpc.aio.insecure_channel(hub.address, options=CHANNEL_OPTIONS) as channel,
+        grpc.aio.insecure_channel(hub.address, options=OPTIONS) as channel,
     ):
         attack = Attack(channel, inputs)
         await attack.run((*METHODS, *OPEN_METHODS), count=count)
