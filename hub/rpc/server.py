@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from hub.certificate_files import CertificateFiles, Certificates
 from hub.core.errors import StartRefused
+from hub.rpc.health_service import HealthService
 from hub.rpc.interceptors import RefusalInterceptor
 from hub.rpc.options import server_options
 from hub.rpc.reflected_pool import ReflectedPool
@@ -46,9 +47,9 @@ class HubServer:
                 message_bytes_max=message_bytes_max, is_channelz_enabled=is_channelz_enabled
             ),
         )
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._service_names = tuple(add_services(self._server))
+        self._health = HealthService((health.OVERALL_HEALTH, *self._service_names))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (*self._service_names, HEALTH_SERVICE, REFLECTION_SERVICE),
             self._server,
@@ -70,7 +71,10 @@ class HubServer:
             return self._server.add_secure_port(address, _server_credentials(certificates))
         except RuntimeError as error:
             sentence = f"cannot listen on {address}."
-            hint = "Another program, maybe another hub, has the port: give another one with --listen."
+            hint = (
+                "Another program, maybe another hub, has the port, or the address is none of this machine's: "
+                "give another one with --listen."
+            )
             raise StartRefused(sentence, hint) from error
 
     def bind_private(self, socket: Path) -> None:

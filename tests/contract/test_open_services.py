@@ -10,7 +10,12 @@ import grpc
 import grpc.aio
 import pytest
 from google.protobuf.message import Message
-from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2 import (  # type: ignore[attr-defined]  # its stubs are older
+    HealthCheckRequest,
+    HealthCheckResponse,
+    HealthListRequest,
+    HealthListResponse,
+)
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from hub.app import RunningHub, running_hub
@@ -121,3 +126,17 @@ async def test_a_name_that_is_not_known_is_answered_as_before(channel: grpc.aio.
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await check(channel, "a")
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_the_health_of_every_service_is_listed(channel: grpc.aio.Channel) -> None:
+    listed: HealthListResponse = await channel.unary_unary(
+        "/grpc.health.v1.Health/List",
+        request_serializer=HealthListRequest.SerializeToString,
+        response_deserializer=HealthListResponse.FromString,
+    )(HealthListRequest(), timeout=SECONDS_MAX)
+
+    names = ["", *(f"synchub.v1.{name}Service" for name in ("Hub", "Journal", "Lease", "Presence", "Sync"))]
+    assert sorted(listed.statuses) == names
+    for name in names:
+        assert listed.statuses[name] == await check(channel, name)
+        assert listed.statuses[name].status == HealthCheckResponse.SERVING
