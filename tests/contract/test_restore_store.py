@@ -220,6 +220,21 @@ def test_a_restore_takes_the_place_of_no_file(backup: Path, tmp_path: Path, endi
     assert (tmp_path / f"new.db{ending}").read_text() == "mine"
 
 
+@pytest.mark.parametrize("ending", ["", "-wal"])
+def test_a_file_that_appears_meanwhile_is_not_taken_the_place_of(
+    backup: Path, tmp_path: Path, ending: str
+) -> None:
+    new = tmp_path / "new.db"
+    steps = restoring(backup, new)
+    next(steps)
+    taken = tmp_path / f"new.db{ending}"
+    taken.write_text("somebody's")
+    with pytest.raises(FileExistsError):
+        list(steps)
+    assert taken.read_text() == "somebody's"
+    assert {path.name for path in tmp_path.iterdir()} == {"backup.db", taken.name, "new.db.lock"}
+
+
 def test_a_backup_that_does_not_verify_is_not_restored(backup: Path, tmp_path: Path) -> None:
     alter(backup, "UPDATE event SET payload = x'00' WHERE sequence = 3")
     with pytest.raises(BackupDamaged, match="event 3"):
