@@ -22,7 +22,7 @@ Where things are:
 - ``rpc``: the gRPC edge; ``rpc.error_table`` says how an error looks on the wire;
 - ``http``: health and metrics; ``telemetry``: traces, where they are asked for;
 - ``cli``: the command line ``synchub``;
-- ``config``: settings; ``app``: puts all of this together, starts it and stops it.
+- ``config``: settings; ``app``: starts all of this and stops it, put together in ``assembly``.
 
 ARCHITECTURE.md says why it is so; ``protos/synchub/v1`` is the contract with the outside.
 """

@@ -18,21 +18,21 @@ from typing import Final
 import structlog
 import uvloop
 
-from hub.access import Access, decide_access, refuse_anybody, say_access
+from hub.assembly.access import Access, decide_access, refuse_anybody, say_access
+from hub.assembly.gauges import watch_certificates, watch_gauges, watch_health
+from hub.assembly.parts import HubParts
+from hub.assembly.private_socket import private_socket
+from hub.assembly.self_watch import SelfWatch
+from hub.assembly.servicers import add_services
 from hub.certificate_files import CertificateFiles
 from hub.config import Endpoint, HubSettings, default_database
 from hub.core.errors import Refusal, StartRefused, StorageUnavailable
-from hub.gauges import watch_certificates, watch_health
 from hub.http.app import make_http_app
 from hub.http.metrics_guard import MetricsGuard
 from hub.http.server import HttpServer
-from hub.parts import HubParts
-from hub.private_socket import private_socket
 from hub.rpc.interceptors import RefusalInterceptor
 from hub.rpc.server import HubServer, is_loopback
-from hub.self_watch import SelfWatch
 from hub.service.loops import Sleep, measure_loop_delay
-from hub.servicers import add_services
 from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore
 
@@ -116,6 +116,7 @@ async def running_hub(
         executor = ThreadPoolExecutor(settings.limits.readers_max, thread_name_prefix="reader")
         stack.callback(executor.shutdown)
         parts = HubParts(store, executor, settings=settings, access=access)
+        watch_gauges(parts)
         stack.callback(parts.backup_executor.shutdown)
         if parts.tracer is not None:
             stack.callback(parts.tracer.close)

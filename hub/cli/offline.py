@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import structlog
 
+from hub.assembly.parts import boot_nanos
 from hub.cli.output import CommandFailed
 from hub.config import HubSettings, ServeFlags, load_settings
 from hub.core.clock import HubClock
 from hub.core.errors import Refusal, StorageUnavailable, StoreInUse
-from hub.parts import boot_nanos
 from hub.service.writer import Command
 from hub.store.contract import ReadTransaction
 from hub.store.health import StoreHealth

@@ -9,7 +9,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 LINT_SECONDS_MAX: Final = 100
 COMPOSITION: Final = {
-    *("hub.app", "hub.parts", "hub.servicers", "hub.cli", "hub.config", "hub.__main__"),
+    *("hub.app", "hub.assembly", "hub.cli", "hub.config", "hub.__main__"),
     *("runtime_agent.agent", "runtime_agent.cli", "runtime_agent.config", "runtime_agent.__main__"),
 }
 """What puts a program together may import all of its own program."""

@@ -43,11 +43,11 @@ def hub_in_hand(
     is in the test's hand too.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hub.parts.boot_nanos", clock)
+        patch.setattr("hub.assembly.parts.boot_nanos", clock)
         if wall_nanos is not None:
             wall = wall_nanos if isinstance(wall_nanos, HandClock) else HandClock(wall_nanos)
             stopped = SimpleNamespace(time_ns=wall, monotonic=time.monotonic)
-            for module in ("app", "parts", "servicers"):
+            for module in ("app", "assembly.parts", "assembly.servicers"):
                 patch.setattr(f"hub.{module}.time", stopped)
         with HubInThread(settings_in(folder, limits)) as hub:
             yield hub

@@ -5,18 +5,15 @@ Belongs to the composition root (``hub.app``).
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
+from hub.assembly.parts import HubParts
 from hub.certificate_files import CertificateFiles
 from hub.http.metrics import GaugeValues, HubMetrics
 from hub.service.health import Findings, Health
 from hub.service.writer import Lane
 
-if TYPE_CHECKING:
-    from hub.parts import HubParts
 
-
-def watch_gauges(parts: "HubParts") -> None:
+def watch_gauges(parts: HubParts) -> None:
     """Show the gauges of a hub's parts."""
     metrics = parts.metrics
     info: dict[tuple[str, ...], float] = {(version("synchub"), parts.store.engine): 1.0}
@@ -48,7 +45,7 @@ def watch_certificates(metrics: HubMetrics, certificates: CertificateFiles) -> N
     metrics.watch("synchub_certificate_left_seconds", _single(certificates.left_seconds))
 
 
-def _watch_runtimes(parts: "HubParts") -> None:
+def _watch_runtimes(parts: HubParts) -> None:
     metrics, label_of = parts.metrics, parts.metrics.label_of
 
     def runtimes() -> GaugeValues:
@@ -80,7 +77,7 @@ def _watch_runtimes(parts: "HubParts") -> None:
     metrics.watch("synchub_lease_waiters", _single(parts.leases.queues.waiter_count))
 
 
-def _watch_measurements(parts: "HubParts") -> None:
+def _watch_measurements(parts: HubParts) -> None:
     metrics, measured = parts.metrics, parts.measurements
     metrics.watch("synchub_store_log_bytes", _single(parts.store.log_bytes))
     metrics.watch("synchub_store_bytes", _maybe(lambda: measured.sizes.store_bytes))

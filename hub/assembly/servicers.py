@@ -11,7 +11,7 @@ from typing import Final
 
 import grpc.aio
 
-from hub.parts import HubParts
+from hub.assembly.parts import HubParts
 from hub.rpc.heartbeat_handler import HeartbeatHandler
 from hub.rpc.hub_service import HubFacts, HubService
 from hub.rpc.journal_service import JournalService

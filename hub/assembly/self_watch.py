@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from hub.assembly.measurements import Measurements
+from hub.assembly.parts import HubParts
 from hub.core.values import HubProject
-from hub.measurements import Measurements
-from hub.parts import HubParts
 from hub.rpc.self_call import SelfCall
 from hub.service.health import Health, Probes
 from hub.service.loops import Sleep

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from hub.access import Access, access_words, decide_access, say_access
+from hub.assembly.access import Access, access_words, decide_access, say_access
 from hub.certificate_files import TlsFiles
 from hub.config import Endpoint, HubSettings
 from hub.core.errors import StartRefused

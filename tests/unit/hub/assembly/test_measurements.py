@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hub.assembly.measurements import Measurements, RowCounts
 from hub.core.limits import Limits
-from hub.measurements import Measurements, RowCounts
 from hub.service.readers import Readers
 from hub.store.sqlite.engine import opened_engine
 from hub.store.store import SqlStore

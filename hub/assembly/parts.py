@@ -14,12 +14,11 @@ from threading import Thread
 from typing import Final
 from uuid import uuid4
 
-from hub.access import Access
+from hub.assembly.access import Access
+from hub.assembly.measurements import Measurements
 from hub.config import HubSettings
 from hub.core.clock import HubClock
-from hub.gauges import watch_gauges
 from hub.http.metrics import HubMetrics
-from hub.measurements import Measurements
 from hub.rpc.call_log import CallLog
 from hub.rpc.identity import Admission
 from hub.rpc.interceptors import FaultReporter
@@ -87,7 +86,7 @@ class HubParts:
         self.guesses = ProjectGuesses(limits=limits, monotonic_seconds=time.monotonic)
         self.writer_thread = Thread(target=self.writer.run, name="writer", daemon=True)
         self.async_writer = AsyncWriter(self.writer, limits=limits)
-        self.readers = Readers(store, executor)
+        self.readers = Readers(store, executor, running_max=limits.readers_max)
         self.backup_maker: BackupMaker | None = None
         if settings.backup_folder is not None:
             self.backup_maker = SqliteBackups(settings.database, settings.backup_folder, limits=limits)
@@ -121,7 +120,6 @@ class HubParts:
         self.journal_watches = JournalWatches(self.readers, limits=limits, monotonic_seconds=time.monotonic)
         self.tokens = TokenBook(credential_nanos=self.credential_nanos)
         self._make_edge(settings, access)
-        watch_gauges(self)
 
     def _make_edge(self, settings: HubSettings, access: Access) -> None:
         """Make what calls come through: who may make them, how they are seen, what counts streams."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hub.assembly.private_socket import private_socket
 from hub.core.errors import StartRefused
-from hub.private_socket import private_socket
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ def test_a_path_that_no_socket_can_have_is_not_taken(
     deep = temporary_folder / ("x" * 100)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))
-    monkeypatch.setattr("hub.private_socket.SHORT_BASE", temporary_folder)
+    monkeypatch.setattr("hub.assembly.private_socket.SHORT_BASE", temporary_folder)
     with private_socket(Path("/data/hub.db")) as socket:
         assert socket.parent.parent == temporary_folder
     assert list(deep.iterdir()) == []
@@ -111,7 +111,7 @@ def test_where_no_folder_can_be_made_the_start_is_refused(
 ) -> None:
     missing = temporary_folder / "missing"
     monkeypatch.setattr("tempfile.tempdir", str(missing))
-    monkeypatch.setattr("hub.private_socket.SHORT_BASE", missing)
+    monkeypatch.setattr("hub.assembly.private_socket.SHORT_BASE", missing)
     with pytest.raises(StartRefused, match="no temporary folder") as refused, private_socket(Path("/hub.db")):
         pass
     assert "TMPDIR" in (refused.value.hint or "")
