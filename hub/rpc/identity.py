@@ -26,6 +26,7 @@ from hub.core.identity_errors import (
 from hub.core.permissions import check_permission
 from hub.core.values import Caller, HubProject, Role
 from hub.rpc.requests import RequestCheck
+from hub.service.readers import read_in_turn_of
 from hub.service.token_book import TokenBook
 
 Request = TypeVar("Request")
@@ -200,7 +201,7 @@ def caller_of(
     ``runtime_id`` is who the request says acts, None where it does not say; ``project_id`` the project
     that it acts on, "" for all of them, None where it is about none. Without credentials the request
     names its hub project: one that is empty or no identifier is noted in ``check``; refuse its violations
-    before the caller is used.
+    before the caller is used. What the task reads from now on waits in the turn of its hub project.
 
     Raises: IdentityMismatch, PermissionDenied (both are alerted); Unauthenticated where the credential
     has ended since the call began.
@@ -212,10 +213,12 @@ def caller_of(
     caller = call.caller
     if caller is None:
         check.identifier("hub_project", hub_project)
+        read_in_turn_of(hub_project)
         return Caller(HubProject(hub_project), None, Role.ANONYMOUS, call.peer, "")
     refuse_mismatch(
         caller, hub_project=hub_project, runtime_id=runtime_id, project_id=project_id, run_id=run_id
     )
+    read_in_turn_of(caller.hub_project)
     return caller
 
 
