@@ -55,7 +55,10 @@ class AlertBook:
 
         Raises: StorageUnavailable where it cannot be written now; it is counted on then.
         """
-        for _ in range(0, len(self._pending), self._limits.alert_rows_at_once_max):
+        with self._lock:
+            # What the writer has taken is not durable yet: a reader must not be earlier than its COMMIT.
+            waiting = len(self._pending) + len(self._writing)
+        for _ in range(0, waiting, self._limits.alert_rows_at_once_max):
             self._is_flush_wanted = True
             await writer.settle()
 

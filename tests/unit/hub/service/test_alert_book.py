@@ -88,6 +88,22 @@ async def test_a_flush_writes_what_recurred_at_once(gate: Gate) -> None:
     assert (counts(gate), gate.alert_book.has_pending) == ([2], False)
 
 
+async def test_a_flush_waits_for_what_the_writer_has_taken_and_not_committed_yet(gate: Gate) -> None:
+    gate.alert_book.observe(observation())
+    transaction = gate.store.writing.begin()
+    gate.alert_book.before_commit(transaction, WALL_NANOS)
+    assert not gate.alert_book.has_pending
+    # A reader comes while the writer is at it.
+    flush = asyncio.ensure_future(gate.alert_book.flush(gate.async_writer))
+    await asyncio.sleep(0)
+    assert not flush.done()
+    gate.store.writing.commit(WALL_NANOS)
+    gate.alert_book.after_commit()
+    gate.writer.step()
+    await flush
+    assert counts(gate) == [1]
+
+
 async def test_a_flush_of_nothing_costs_no_group(gate: Gate) -> None:
     await gate.alert_book.flush(gate.async_writer)
     assert gate.writer.step() == 0
