@@ -125,6 +125,11 @@ class Tenant:
         return next(metadata for role, metadata in self.credentials.items() if role in roles)
 
 
+def one(method: str, make: Callable[[Tenant], Message]) -> Step:
+    """A step that sends one request."""
+    return Step(method, lambda tenant: [make(tenant)])
+
+
 class Watcher:
     """Listens to a watch in a thread of its own."""
 

@@ -1,6 +1,6 @@
-"""Every call of the contract, as one tenant makes it: only the project is named otherwise for each tenant."""
+"""Every call that changes something, as one tenant makes it: only the project is named otherwise for each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
@@ -13,14 +13,7 @@ from synchub.v1 import presence_service_pb2 as presence
 from synchub.v1 import sync_service_pb2 as sync
 from synchub.v1.sync_event_pb2 import SyncEvent
 from tests.contract.leasing import nonce, seconds
-from tests.contract.tenancy import Step, Tenant
-
-ONE_PAGE: Final = 1
-"""Entries in a page, so that there is a token for the next one."""
-
-
-def _one(method: str, make: Callable[[Tenant], Message]) -> Step:
-    return Step(method, lambda tenant: [make(tenant)])
+from tests.contract.tenancy import Step, Tenant, one
 
 
 def _push(
@@ -59,7 +52,7 @@ def _reconcile(instance_id: str) -> Step:
             hub_project=tenant.name, runtime_id="rt", instance_id=instance_id, runs=runs
         )
 
-    return _one("SyncService/ReconcileRuns", make)
+    return one("SyncService/ReconcileRuns", make)
 
 
 def _beat(runtime_id: str, instance_id: str, *, is_goodbye: bool = False) -> Step:
@@ -84,7 +77,7 @@ def _beat(runtime_id: str, instance_id: str, *, is_goodbye: bool = False) -> Ste
 def _acquire(
     resource: str, holder_id: str = "h1", *, ttl: float = 600, request_id: str = "", wait: float = 0
 ) -> Step:
-    return _one(
+    return one(
         "LeaseService/AcquireLease",
         lambda tenant: lease.AcquireLeaseRequest(
             request_id=request_id,
@@ -129,13 +122,13 @@ def _commit(message_id: str, *, revision: int = 0, event_id: str = "", outbox_id
             reply=b"reply",
         )
 
-    return _one("JournalService/Commit", make)
+    return one("JournalService/Commit", make)
 
 
 RUNS: Final[Sequence[Step]] = (
     # Long over when it is taken over.
     _acquire("expired", ttl=0.001),
-    _one(
+    one(
         "SyncService/BindProject",
         lambda tenant: sync.BindProjectRequest(hub_project=tenant.name, project_id=f"{tenant.project}-empty"),
     ),
@@ -160,7 +153,7 @@ LEASES: Final[Sequence[Step]] = (
     _acquire("held", request_id="q1"),
     _acquire("held", "h2", request_id="q1"),
     _acquire("held", "h2"),
-    _one(
+    one(
         "LeaseService/RenewLease",
         lambda tenant: lease.RenewLeaseRequest(
             hub_project=tenant.name, credential=credential("held", 1), ttl=seconds(600)
@@ -179,7 +172,7 @@ LEASES: Final[Sequence[Step]] = (
         ],
     ),
     _acquire("given"),
-    _one(
+    one(
         "LeaseService/TransferLease",
         lambda tenant: lease.TransferLeaseRequest(
             request_id="q2",
@@ -191,14 +184,14 @@ LEASES: Final[Sequence[Step]] = (
         ),
     ),
     _acquire("released"),
-    _one(
+    one(
         "LeaseService/ReleaseLease",
         lambda tenant: lease.ReleaseLeaseRequest(
             request_id="q3", hub_project=tenant.name, credential=credential("released", 1)
         ),
     ),
     *(
-        _one(
+        one(
             "LeaseService/TakeoverLease",
             lambda tenant, resource=resource: lease.TakeoverLeaseRequest(  # type: ignore[misc]  # bound now
                 request_id=f"q4 {resource}",
@@ -212,7 +205,7 @@ LEASES: Final[Sequence[Step]] = (
         )
         for resource in ("held", "expired")
     ),
-    _one(
+    one(
         "LeaseService/AbortLease",
         lambda tenant: lease.AbortLeaseRequest(
             request_id="q5",
@@ -221,7 +214,7 @@ LEASES: Final[Sequence[Step]] = (
             reason=lease.ABORT_REASON_EXTERNAL,
         ),
     ),
-    _one(
+    one(
         "LeaseService/BeginMaintenance",
         lambda tenant: lease.BeginMaintenanceRequest(
             request_id="q6",
@@ -233,14 +226,14 @@ LEASES: Final[Sequence[Step]] = (
             ttl=seconds(600),
         ),
     ),
-    _one(
+    one(
         "LeaseService/RenewMaintenance",
         lambda tenant: lease.RenewMaintenanceRequest(
             hub_project=tenant.name, credential=credential("maintained", 1), ttl=seconds(600)
         ),
     ),
     _acquire("maintained", "h2"),
-    _one(
+    one(
         "LeaseService/BeginMaintenance",
         lambda tenant: lease.BeginMaintenanceRequest(
             hub_project=tenant.name,
@@ -250,7 +243,7 @@ LEASES: Final[Sequence[Step]] = (
             nonce=nonce("finished-h1"),
         ),
     ),
-    _one(
+    one(
         "LeaseService/FinishMaintenance",
         lambda tenant: lease.FinishMaintenanceRequest(
             request_id="q7", hub_project=tenant.name, credential=credential("finished", 1), delete_state=True
@@ -266,38 +259,38 @@ JOURNAL: Final[Sequence[Step]] = (
     _commit("m2", revision=1, event_id="e1"),
     _commit("m2", revision=1, event_id="e2", outbox_id="o2"),
     _commit("m3", revision=2, outbox_id="o3"),
-    _one(
+    one(
         "JournalService/ClaimOutboxMessages",
         lambda tenant: journal.ClaimOutboxMessagesRequest(
             hub_project=tenant.name, destination="mail", max_count=1, visibility_timeout=seconds(600)
         ),
     ),
-    _one(
+    one(
         "JournalService/AcknowledgeOutboxMessage",
         lambda tenant: journal.AcknowledgeOutboxMessageRequest(
             hub_project=tenant.name, outbox_id="o1", claim_id=_claim_id(tenant)
         ),
     ),
-    _one(
+    one(
         "JournalService/ClaimOutboxMessages",
         lambda tenant: journal.ClaimOutboxMessagesRequest(
             hub_project=tenant.name, destination="mail", max_count=1, visibility_timeout=seconds(600)
         ),
     ),
-    _one(
+    one(
         "JournalService/ReturnOutboxMessage",
         lambda tenant: journal.ReturnOutboxMessageRequest(
             hub_project=tenant.name, outbox_id="o2", claim_id=_claim_id(tenant)
         ),
     ),
-    _one(
+    one(
         "JournalService/ReleaseOutboxMessage",
         lambda tenant: journal.ReleaseOutboxMessageRequest(hub_project=tenant.name, outbox_id="o2"),
     ),
 )
 TOKENS: Final[Sequence[Step]] = (
     *(
-        _one(
+        one(
             "HubService/CreateToken",
             lambda tenant, name=name: hub.CreateTokenRequest(  # type: ignore[misc]  # bound now
                 hub_project=tenant.name,
@@ -309,7 +302,7 @@ TOKENS: Final[Sequence[Step]] = (
         )
         for name in ("first", "second")
     ),
-    _one(
+    one(
         "HubService/RevokeToken",
         lambda tenant: hub.RevokeTokenRequest(hub_project=tenant.name, token_id=_token_id(tenant)),
     ),
@@ -336,167 +329,13 @@ def _alert_id(tenant: Tenant) -> str:
     return in_order[0].alert_id if in_order else "none"
 
 
-def _generation(tenant: Tenant) -> str:
-    answer = tenant.last("HubService/GetHubInfo", hub.GetHubInfoResponse)
-    assert isinstance(answer, hub.GetHubInfoResponse)
-    return answer.hub_generation
-
-
-def _pages(method: str, make: Callable[[Tenant, str], Message], response: type[Message]) -> Sequence[Step]:
-    """The first page, and the next one by the token of the first."""
-
-    def next_page(tenant: Tenant) -> Message:
-        return make(tenant, str(getattr(tenant.last(method, response), "next_page_token", "")))
-
-    return (_one(method, lambda tenant: make(tenant, "")), _one(method, next_page))
-
-
-def _of_run(kind: type[Message], run_id: str) -> Callable[[Tenant], Message]:
-    return lambda tenant: kind(hub_project=tenant.name, project_id=tenant.project, run_id=run_id)
-
-
-READS: Final[Sequence[Step]] = (
-    _one("HubService/GetHubInfo", lambda _: hub.GetHubInfoRequest()),
-    _one("SyncService/GetRun", _of_run(sync.GetRunRequest, "r1")),
-    _one("SyncService/GetRun", _of_run(sync.GetRunRequest, "unknown")),
-    *_pages(
-        "SyncService/ListRuns",
-        lambda tenant, token: sync.ListRunsRequest(
-            hub_project=tenant.name, page_size=ONE_PAGE, page_token=token
-        ),
-        sync.ListRunsResponse,
-    ),
-    *_pages(
-        "SyncService/ListEvents",
-        lambda tenant, token: sync.ListEventsRequest(
-            hub_project=tenant.name,
-            project_id=tenant.project,
-            run_id="r1",
-            page_size=ONE_PAGE,
-            page_token=token,
-        ),
-        sync.ListEventsResponse,
-    ),
-    _one("SyncService/ExportEvents", _of_run(sync.ExportEventsRequest, "")),
-    _one("SyncService/ExportEvents", _of_run(sync.ExportEventsRequest, "r1")),
-    _one("SyncService/ListAlerts", lambda tenant: sync.ListAlertsRequest(hub_project=tenant.name)),
-    *_pages(
-        "SyncService/ListProjects",
-        lambda tenant, token: sync.ListProjectsRequest(
-            hub_project=tenant.name, page_size=ONE_PAGE, page_token=token
-        ),
-        sync.ListProjectsResponse,
-    ),
-    *(
-        _one(
-            "PresenceService/GetRuntime",
-            lambda tenant, runtime_id=runtime_id: presence.GetRuntimeRequest(  # type: ignore[misc]  # bound now
-                hub_project=tenant.name, runtime_id=runtime_id
-            ),
-        )
-        for runtime_id in ("rt", "unknown")
-    ),
-    *_pages(
-        "PresenceService/ListRuntimes",
-        lambda tenant, token: presence.ListRuntimesRequest(
-            hub_project=tenant.name, page_size=ONE_PAGE, page_token=token
-        ),
-        presence.ListRuntimesResponse,
-    ),
-    _one(
-        "LeaseService/CheckLease",
-        lambda tenant: lease.CheckLeaseRequest(hub_project=tenant.name, resource="held", fencing_token=1),
-    ),
-    _one(
-        "LeaseService/GetLease",
-        lambda tenant: lease.GetLeaseRequest(hub_project=tenant.name, resource="given"),
-    ),
-    *_pages(
-        "LeaseService/ListLeases",
-        lambda tenant, token: lease.ListLeasesRequest(
-            hub_project=tenant.name, include_ended=True, page_size=ONE_PAGE, page_token=token
-        ),
-        lease.ListLeasesResponse,
-    ),
-    *(
-        _one(
-            "LeaseService/GetResourceState",
-            lambda tenant, resource=resource: lease.GetResourceStateRequest(  # type: ignore[misc]  # bound now
-                hub_project=tenant.name, resource=resource
-            ),
-        )
-        for resource in ("held", "maintained", "queued", "unknown")
-    ),
-    _one(
-        "JournalService/ListStreamEvents",
-        lambda tenant: journal.ListStreamEventsRequest(hub_project=tenant.name, stream_id="stream"),
-    ),
-    *_pages(
-        "JournalService/ListStreams",
-        lambda tenant, token: journal.ListStreamsRequest(
-            hub_project=tenant.name, page_size=ONE_PAGE, page_token=token
-        ),
-        journal.ListStreamsResponse,
-    ),
-    _one(
-        "JournalService/GetProjection",
-        lambda tenant: journal.GetProjectionRequest(hub_project=tenant.name, projection_id="view"),
-    ),
-    _one("JournalService/ListJournal", lambda tenant: journal.ListJournalRequest(hub_project=tenant.name)),
-    _one(
-        "JournalService/ListJournal",
-        lambda tenant: journal.ListJournalRequest(
-            hub_project=tenant.name, after_position=1_000, hub_generation=_generation(tenant)
-        ),
-    ),
-    *_pages(
-        "JournalService/ListOutboxMessages",
-        lambda tenant, token: journal.ListOutboxMessagesRequest(
-            hub_project=tenant.name, page_size=ONE_PAGE, page_token=token
-        ),
-        journal.ListOutboxMessagesResponse,
-    ),
-    _one("HubService/ListTokens", lambda tenant: hub.ListTokensRequest(hub_project=tenant.name)),
-    _one(
-        "HubService/PruneEvents",
-        lambda tenant: hub.PruneEventsRequest(
-            # Nothing is so old, however slow the machine is; what there is to look at is told all the same.
-            hub_project=tenant.name,
-            older_than=Duration(seconds=3_600),
-            is_dry_run=True,
-        ),
-    ),
-    _one("HubService/VerifyEvents", lambda tenant: hub.VerifyEventsRequest(hub_project=tenant.name)),
-    # What is refused for a position that is ahead tells the head, which has to be the tenant's own.
-    _one(
-        "SyncService/WatchEvents",
-        lambda tenant: sync.WatchEventsRequest(
-            hub_project=tenant.name, after_position=1_000, hub_generation=_generation(tenant)
-        ),
-    ),
-    _one(
-        "JournalService/WatchJournal",
-        lambda tenant: journal.WatchJournalRequest(
-            hub_project=tenant.name, after_position=1_000, hub_generation=_generation(tenant)
-        ),
-    ),
-)
-"""Calls that change nothing."""
-
-WATCHES: Final[Mapping[str, Callable[[Tenant], Message]]] = {
-    "SyncService/WatchEvents": lambda tenant: sync.WatchEventsRequest(hub_project=tenant.name),
-    "SyncService/WatchAlerts": lambda tenant: sync.WatchAlertsRequest(hub_project=tenant.name),
-    "PresenceService/WatchRuntimes": lambda tenant: presence.WatchRuntimesRequest(hub_project=tenant.name),
-    "LeaseService/WatchLeases": lambda tenant: lease.WatchLeasesRequest(hub_project=tenant.name),
-    "JournalService/WatchJournal": lambda tenant: journal.WatchJournalRequest(hub_project=tenant.name),
-}
 SEEN: Final[Sequence[Step]] = (
-    _one("SyncService/ListAlerts", lambda tenant: sync.ListAlertsRequest(hub_project=tenant.name)),
-    _one(
+    one("SyncService/ListAlerts", lambda tenant: sync.ListAlertsRequest(hub_project=tenant.name)),
+    one(
         "SyncService/AcknowledgeAlert",
         lambda tenant: sync.AcknowledgeAlertRequest(hub_project=tenant.name, alert_id=_alert_id(tenant)),
     ),
-    _one(
+    one(
         "SyncService/ReleaseProject",
         lambda tenant: sync.ReleaseProjectRequest(
             hub_project=tenant.name, project_id=f"{tenant.project}-empty"

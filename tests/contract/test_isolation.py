@@ -38,7 +38,8 @@ from tests.contract.hub_in_thread import HubInThread
 from tests.contract.leasing import nonce, seconds
 from tests.contract.secured import Kind, keep, new_bearer
 from tests.contract.tenancy import CALL_SECONDS_MAX, Metadata, Tenant, Told, Watcher, comparable, copied
-from tests.contract.tenancy_steps import CHANGES, LAST, READS, WATCHES
+from tests.contract.tenancy_reads import READS, WATCHES
+from tests.contract.tenancy_steps import CHANGES, LAST
 
 MINE: Final = "b"
 OTHER: Final = "a"

@@ -19,7 +19,8 @@ from tests.contract.holding import until
 from tests.contract.hub_in_thread import HubInThread
 from tests.contract.secured import Kind, keep, make_tokens, new_bearer
 from tests.contract.tenancy import Metadata, Tenant
-from tests.contract.tenancy_steps import CHANGES, LAST, READS
+from tests.contract.tenancy_reads import READS
+from tests.contract.tenancy_steps import CHANGES, LAST
 
 FULL: Final = "one"
 LIMITS: Final = Limits(outbox_tries_max=1, lease_ttl_seconds_min=0.001, half_close_wait_seconds=0.01)
