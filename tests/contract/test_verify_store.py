@@ -155,6 +155,11 @@ def test_an_event_that_was_taken_out_or_put_behind_the_final_one_is_named(databa
             "the lease on 'held' has a token or epoch that was never given",
         ),
         (
+            ["UPDATE tenure SET epoch = 99 WHERE resource = 'held' AND hub_project_key = 1"],
+            TENANT,
+            "the lease on 'held' has a token or epoch that was never given",
+        ),
+        (
             ["INSERT INTO generation_head VALUES (1, 1, 99, 0)"],
             TENANT,
             "its head is behind position 99, at which a generation began",
