@@ -90,13 +90,12 @@ def _copy(database: Path, to: Path) -> int:
     # Imported only here: other commands need no store.
     import apsw
 
-    from hub.core.errors import StartRefused
     from hub.core.limits import Limits
     from hub.store.sqlite.backup import BackupDamaged, take_backup
-    from hub.store.sqlite.file import application_id_of
+    from hub.store.sqlite.file import application_id_there
+    from hub.store.sqlite.session import problem_of
 
-    if application_id_of(database) is None:
-        raise StartRefused(f"the store {database} is not there.", "Give the path of a hub's store.")
+    application_id_there(database)
     size_bytes = 0
     try:
         with shown_progress() as tell, closing(take_backup(database, to, limits=Limits())) as steps:
@@ -109,7 +108,8 @@ def _copy(database: Path, to: Path) -> int:
         hint = f"Look at all of it: synchub verify --db {database}"
         raise CommandFailed(f"the copy does not verify: {error}; there is no backup", hint=hint) from error
     except (OSError, apsw.Error) as error:
-        raise CommandFailed(f"cannot write the backup {to}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else problem_of(error, str(to))
+        raise CommandFailed(f"cannot write the backup {to}: {why}") from error
     return size_bytes
 
 

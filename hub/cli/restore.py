@@ -84,6 +84,7 @@ def _restored(backup: Path | None, database: Path, *, are_credentials_kept: bool
     from hub.core.restore import Restored
     from hub.store.sqlite.backup import BackupDamaged
     from hub.store.sqlite.restore import Restore, restore_backup, restore_in_place
+    from hub.store.sqlite.session import problem_of
 
     plan = Restore(uuid4().hex, time.time_ns(), are_credentials_kept)
     steps: Generator[BackupProgress | Restored, None, None]
@@ -100,11 +101,12 @@ def _restored(backup: Path | None, database: Path, *, are_credentials_kept: bool
     except FileExistsError as error:
         hint = "Give another --db, or move away what is there."
         raise CommandFailed(str(error) or f"{database} is there already", hint=hint) from error
-    except BackupDamaged as error:
+    except (BackupDamaged, apsw.CorruptError, apsw.NotADBError) as error:
         hint = "Nothing was restored. Take another backup; synchub verify --db FILE names all that is wrong."
         raise CommandFailed(f"it does not verify: {error}", hint=hint) from error
     except (OSError, apsw.Error) as error:
-        raise CommandFailed(f"cannot restore {database}: {error}; nothing was restored") from error
+        why = error.strerror if isinstance(error, OSError) else problem_of(error, str(database))
+        raise CommandFailed(f"cannot restore {database}: {why}; nothing was restored") from error
     raise AssertionError("a restore ends with what it did")
 
 

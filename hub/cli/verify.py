@@ -121,6 +121,7 @@ def _end(event_count: int, run_count: int, *, found_count: int, is_json: bool) -
     """Say what was looked at; what was found ends the command with exit code 1."""
     if found_count:
         hint = "Restore a backup that verifies; runtimes that come back push again what it does not have."
-        raise CommandFailed(f"{found_count} findings in {event_count} events of {run_count} runs", hint=hint)
+        findings = "1 finding" if found_count == 1 else f"{found_count} findings"
+        raise CommandFailed(f"{findings} in {event_count} events of {run_count} runs", hint=hint)
     if not is_json:
         print(f"{event_count} events of {run_count} runs: all as they should be")

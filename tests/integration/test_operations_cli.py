@@ -184,6 +184,39 @@ def test_a_mistake_is_a_sentence_and_makes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["backup", "--db", "empty.db", "--to", "b.db"], "the store empty.db is empty"),
+        (["restore", "empty.db", "--db", "new.db"], "the backup empty.db is empty"),
+        (["restore", "--in-place", "--db", "empty.db"], "the store empty.db is empty"),
+        (["verify", "--db", "empty.db"], "the store empty.db is empty"),
+        (["migrate", "--db", "empty.db"], "the store empty.db is empty"),
+    ],
+)
+def test_an_empty_file_is_called_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arguments: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.db").touch()
+    mistaken = told(*arguments)
+    assert (mistaken.code, mistaken.out) == (1, "")
+    assert sentence in mistaken.error
+    assert (tmp_path / "empty.db").read_bytes() == b""
+    assert {path.name for path in tmp_path.iterdir()} <= {"empty.db", "empty.db.lock"}
+
+
+def test_a_backup_that_was_cut_off_is_called_damaged_and_makes_nothing(
+    database: Path, tmp_path: Path
+) -> None:
+    assert told("backup", "--db", database, "--to", tmp_path / "b.db").code == 0
+    (tmp_path / "cut.db").write_bytes((tmp_path / "b.db").read_bytes()[:20_000])
+    restored = told("restore", tmp_path / "cut.db", "--db", tmp_path / "new.db")
+    assert restored.code == 1
+    assert "it does not verify" in restored.error
+    assert not (tmp_path / "new.db").exists()
+
+
 def test_a_file_that_is_there_is_not_written_over(database: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     taken = told("backup", "--db", database, "--to", tmp_path / "mine")

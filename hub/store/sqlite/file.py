@@ -173,7 +173,7 @@ def application_id_of(database: Path) -> int | None:
 
     Raises: StartRefused where it is somebody else's.
     """
-    hint = "Give the path of a hub's store, or of a file that does not exist yet."
+    hint = "Give the path of a hub's store; a new one is made only in a file that is not there."
     try:
         with database.open("rb") as file:
             header = file.read(_HEADER_BYTES)
@@ -189,6 +189,18 @@ def application_id_of(database: Path) -> int | None:
     if application_id not in (APPLICATION_ID, BACKUP_APPLICATION_ID):
         raise StartRefused(f"{database} is a database, but not a hub's store.", hint)
     return int(application_id)
+
+
+def application_id_there(database: Path, what: str = "store") -> int:
+    """Return what marks a file, which has to be there, as a store or as a backup of one.
+
+    Raises: StartRefused, also where it is absent or empty; ``what`` names it.
+    """
+    application_id = application_id_of(database)
+    if application_id is None:
+        why = "is empty" if database.exists() else "is not there"
+        raise StartRefused(f"the {what} {database} {why}.", f"Give the path of a hub's {what}.")
+    return application_id
 
 
 def refuse_other_journal_mode(connection: apsw.Connection, database: Path) -> None:

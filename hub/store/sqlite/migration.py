@@ -13,7 +13,7 @@ def migrate_store(database: Path, *, busy_timeout_seconds: float) -> tuple[int, 
 
     Raises: StartRefused where the file is not there, in use, foreign, newer or changed by hand.
     """
-    _refuse_missing(database)
+    file.application_id_there(database)
     with file.exclusive_lock(database):
         before = file.prepare(database, busy_timeout_seconds=busy_timeout_seconds)
     return before, file.schema_version_newest()
@@ -24,7 +24,7 @@ def schema_of_store(database: Path, *, busy_timeout_seconds: float) -> tuple[int
 
     Raises: StartRefused.
     """
-    _refuse_missing(database)
+    file.application_id_there(database)
     try:
         connection = file.connect_for_reading(database, busy_timeout_seconds=busy_timeout_seconds)
         try:
@@ -34,8 +34,3 @@ def schema_of_store(database: Path, *, busy_timeout_seconds: float) -> tuple[int
     except apsw.Error as error:
         sentence = f"cannot read the store {database}: {error}."
         raise StartRefused(sentence, "Check the file's permissions, and those of its folder.") from error
-
-
-def _refuse_missing(database: Path) -> None:
-    if file.application_id_of(database) is None:
-        raise StartRefused(f"the store {database} is not there.", "Give the path of a hub's store.")

@@ -47,7 +47,7 @@ def restore_backup(
 
     Raises: StartRefused; FileExistsError; BackupDamaged; Stopped; OSError and apsw.Error.
     """
-    _refuse_missing(backup)
+    file.application_id_there(backup, "backup")
     _refuse_taken(database)
     if file.is_served(backup):
         sentence = f"a hub serves {backup}: it is no backup."
@@ -83,7 +83,7 @@ def restore_in_place(
 
     Raises: StartRefused; BackupDamaged; Stopped; OSError and apsw.Error.
     """
-    _refuse_missing(database)
+    file.application_id_there(database)
     with file.exclusive_lock(database):
         # Looked at under the lock, and before SQLite has the file open.
         is_backup = file.application_id_of(database) == file.BACKUP_APPLICATION_ID
@@ -153,11 +153,6 @@ def _put_right(database: Path, *, limits: Limits) -> None:
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     finally:
         connection.close(True)
-
-
-def _refuse_missing(backup: Path) -> None:
-    if file.application_id_of(backup) is None:
-        raise StartRefused(f"the backup {backup} is not there.", "Give the path of a backup.")
 
 
 def _refuse_taken(database: Path) -> None:

@@ -98,9 +98,7 @@ def verify_store(
 
     Raises: StartRefused where the file is not a store, or a newer one; Stopped.
     """
-    application_id = file.application_id_of(database)
-    if application_id is None:
-        raise StartRefused(f"the store {database} is not there.", "Give the path of a hub's store.")
+    file.application_id_there(database)
     try:
         connection = file.connect_for_reading(database, busy_timeout_seconds=limits.busy_timeout_seconds)
     except DAMAGED as error:
