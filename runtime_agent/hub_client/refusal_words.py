@@ -22,8 +22,10 @@ def refusal_words(error: Exception, *, identity: RuntimeIdentity, credentials: C
             return f"the agent shows no credential, start it with --token-file or --cert-file: {said}"
         case "CREDENTIAL_MISSING" | "CREDENTIAL_INVALID" | "CREDENTIAL_EXPIRED" | "CREDENTIAL_REVOKED":
             words = f"the hub refused the credential: {said}"
-            if credentials.credentials.files:
-                words += f"; {' and '.join(credentials.credentials.files)} is read again at each try"
+            if files := credentials.credentials.files:
+                words += (
+                    f"; {' and '.join(files)} {'is' if len(files) == 1 else 'are'} read again at each try"
+                )
             if credentials.fault:
                 words += f" ({credentials.fault}, so its last good contents are shown)"
             return words

@@ -30,6 +30,16 @@ def test_a_refused_credential_is_told_without_itself(reason: str) -> None:
     )
 
 
+def test_the_files_that_are_read_again_are_named() -> None:
+    refused = "the hub refused the credential: the hub said so; "
+    assert words("CREDENTIAL_INVALID", Credentials(token_file="t")).startswith(
+        f"{refused}t is read again at each try"
+    )
+    assert words("CREDENTIAL_INVALID", Credentials(token_file="t", ca_file="ca")).startswith(
+        f"{refused}t and ca are read again at each try"
+    )
+
+
 def test_a_credential_for_somebody_else_is_told_with_whom_the_agent_is() -> None:
     assert words("IDENTITY_MISMATCH") == (
         "this agent is started for hub project 'hp' and runtime 'r1', and its credential is not:"
