@@ -237,3 +237,27 @@ def test_a_part_that_is_a_link_is_not_followed(database: Path, folder: Path) -> 
     with pytest.raises(OSError, match=r"symbolic links|b\.db\.part"):
         take(database, folder / "b.db")
     assert victim.read_text() == "mine"
+
+
+def test_what_was_left_for_all_to_read_is_written_for_its_user_alone(database: Path, folder: Path) -> None:
+    part = folder / "b.db.part"
+    part.touch()
+    part.chmod(0o666)
+    steps = take_backup(database, folder / "b.db", limits=LIMITS)
+    next(steps)
+    assert stat.S_IMODE(part.stat().st_mode) == 0o600
+    list(steps)
+    assert stat.S_IMODE((folder / "b.db").stat().st_mode) == 0o600
+
+
+def test_nothing_is_written_into_another_users_file(
+    database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = folder / "b.db.part"
+    part.touch()
+    owner = os.getuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(FileExistsError):
+        take(database, folder / "b.db")
+    assert names_in(folder) == ["b.db.part"]
+    assert part.read_bytes() == b""

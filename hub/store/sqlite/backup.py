@@ -224,20 +224,26 @@ def _mark_as_backup(part: Path) -> None:
 
 
 def _locked(part: Path) -> int:
-    """Open a file for writing, made where it is not there, and lock it; the lock ends with the process.
+    """Open a file for writing that nobody else may read, made where it is not there, and lock it; the lock
+    ends with the process.
 
-    Raises: FileExistsError where somebody else has it.
+    Raises: FileExistsError where somebody else has it, or it is another user's: in a folder of many users
+    who made it first would get what is written.
     """
     while True:
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, file.FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "it is another user's")
+            os.fchmod(descriptor, file.FILE_MODE)
             # Whoever had the lock before may have taken the file away.
             if os.path.lexists(part) and os.path.samestat(os.fstat(descriptor), os.lstat(part)):
                 return descriptor
         except OSError as error:
             os.close(descriptor)
-            raise FileExistsError(errno.EEXIST, "somebody else is writing it", str(part)) from error
+            sentence = "it is there, and is somebody else's or being written"
+            raise FileExistsError(errno.EEXIST, sentence, str(part)) from error
         os.close(descriptor)
 
 
