@@ -1,13 +1,17 @@
 """What ``status`` says of a link that is refused."""
 
+from pathlib import Path
+
 import grpc
 import pytest
+import trustme
 
 from runtime_agent.core.values import RuntimeIdentity
 from runtime_agent.hub_client.errors import HubCallError
 from runtime_agent.hub_client.refusal_words import held_projects_words, refusal_words
 from synchub.channel import Refusal
 from synchub.credentials import NO_CREDENTIALS, Credentials, CredentialSource
+from tests.unit.protos.showing_server import ClientFiles
 
 IDENTITY = RuntimeIdentity("hp", "r1")
 
@@ -30,13 +34,16 @@ def test_a_refused_credential_is_told_without_itself(reason: str) -> None:
     )
 
 
-def test_the_files_that_are_read_again_are_named() -> None:
+def test_the_files_that_are_read_again_are_named(tmp_path: Path) -> None:
+    files = ClientFiles(tmp_path)
+    files.put_token("synchub_secret")
+    files.put_ca(trustme.CA())
     refused = "the hub refused the credential: the hub said so; "
-    assert words("CREDENTIAL_INVALID", Credentials(token_file="t")).startswith(
-        f"{refused}t is read again at each try"
+    assert words("CREDENTIAL_INVALID", Credentials(token_file=files.token)) == (
+        f"{refused}{files.token} is read again at each try"
     )
-    assert words("CREDENTIAL_INVALID", Credentials(token_file="t", ca_file="ca")).startswith(
-        f"{refused}t and ca are read again at each try"
+    assert words("CREDENTIAL_INVALID", Credentials(token_file=files.token, ca_file=files.ca)) == (
+        f"{refused}{files.token} and {files.ca} are read again at each try"
     )
 
 
