@@ -175,10 +175,9 @@ def test_the_network_section_works_as_written(tmp_path: Path) -> None:
     authority = Authority()
     CertificateFolder(tmp_path).put(authority.server())
     (tmp_path / "ca.pem").write_bytes(authority.pem)
-    (tmp_path / "backups").mkdir()
     script = block_with("sh", "--role admin").replace(".venv/bin/", f"{ROOT}/.venv/bin/").replace("\\\n", " ")
-    first, serve, export, create, start = script.splitlines()
-    prelude = [f"cd {tmp_path}", first]
+    first, folder, serve, export, create, start = script.splitlines()
+    prelude = [f"cd {tmp_path}", first, folder]
     assert run_shell("\n".join(prelude)).returncode == 0
     command = serve.replace("0.0.0.0:7443", "127.0.0.1:0 --http none").split()
     with subprocess.Popen(
