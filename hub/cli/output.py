@@ -111,8 +111,8 @@ def print_json(value: Json) -> None:
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), flush=True)
 
 
-_WHOLE_COLUMNS: Final = frozenset(("STATE", "TOKEN", "EXPIRES"))
-"""Columns of short words that nobody can read in pieces; longer ones make room for them."""
+_WHOLE_COLUMNS: Final = frozenset(("ALERT", "ID", "ROLE", "STATE", "TOKEN", "EXPIRES"))
+"""Short words, and ids to be copied: nobody can read them in pieces; other columns make room for them."""
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:

@@ -95,6 +95,19 @@ def test_a_row_is_one_line_where_a_program_reads_it(
     assert capsys.readouterr().out.splitlines()[1].split() == ["x" * 300, "LIVE"]
 
 
+def test_an_id_that_a_person_copies_is_never_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    alert_id = "7655870c8ba047e8b392c41bc2afbb8a"
+    columns = ["ALERT", "REASON", "PROJECT", "RUN", "RUNTIME", "SEEN", "LAST SEEN (UTC)", "SEQUENCES"]
+    row = [alert_id, "IDENTITY_MISMATCH", "garden", "log", "laptop-1", "8", "2026-11-30 12:31:27.881", "1"]
+    print_table(columns, [row], empty="")
+    out = capsys.readouterr().out
+    assert alert_id in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_an_empty_table_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["id"], [], empty="There are no runs.")
     assert capsys.readouterr().out == "There are no runs.\n"
