@@ -5,12 +5,17 @@ mistake never shows a traceback.
 """
 
 import os
+import sys
 
 # gRPC's own log would let strangers write lines of their choice into the hub's: it has the names that they
 # ask for at handshakes. What matters are the ends of calls, which programs see themselves. It is read when
 # gRPC is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from hub.cli.main import main
+try:
+    from hub.cli.main import main
+except KeyboardInterrupt:
+    # Ctrl-C while the command line is still being loaded; nothing was done yet.
+    sys.exit(130)
 
 __all__ = ["main"]
