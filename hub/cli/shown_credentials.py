@@ -129,7 +129,7 @@ def _with_credentials(command: Command) -> Command:
     ) -> object:
         with failures_told():
             credentials = Credentials(
-                token="" if token_file else os.environ.get(TOKEN_VARIABLE, ""),
+                token="" if token_file else os.environ.get(TOKEN_VARIABLE, "").strip(),
                 token_file=os.path.expanduser(token_file),
                 ca_file=os.path.expanduser(ca_file),
                 certificate_file=os.path.expanduser(cert_file),

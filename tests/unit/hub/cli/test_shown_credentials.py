@@ -92,6 +92,11 @@ def test_the_environment_says_it_too_and_has_the_token_itself() -> None:
     assert (code, seen) == (0, [(Credentials("synchub_t", ca_file="a.pem", is_tls=True), "")])
 
 
+def test_the_end_of_a_line_in_the_environment_is_no_part_of_the_token() -> None:
+    code, seen, _ = run("look", SYNCHUB_TOKEN="synchub_t\r\n")
+    assert (code, seen) == (0, [(Credentials("synchub_t"), "")])
+
+
 def test_a_token_file_goes_before_a_token_of_the_environment() -> None:
     code, seen, _ = run("look", "--token-file", "~/t", SYNCHUB_TOKEN="synchub_t")
     assert (code, seen) == (0, [(Credentials(token_file=str(Path.home() / "t")), "")])
