@@ -140,7 +140,7 @@ class BidirectionalStream(Generic[Request, Response]):
     async def read(self) -> Request | None:
         """Return the next request; None where no more will come, or the stream ends.
 
-        Raises: InvalidRequest for bytes that are no request.
+        Raises: InvalidRequest for bytes that are no request, LimitReached for too many of them.
         """
         while not self._half_closed.is_set():
             task = self._reading = asyncio.current_task()
