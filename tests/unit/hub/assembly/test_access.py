@@ -53,6 +53,21 @@ def test_without_a_token_nothing_is_wanted_and_with_one_it_is(tmp_path: Path) ->
     assert decided(settings) == Access(True, None, has_tokens=True)
 
 
+@pytest.mark.parametrize("name", ["revoked", "expired"])
+def test_a_store_whose_tokens_have_all_ended_lets_nobody_in(tmp_path: Path, name: str) -> None:
+    # As it is after a restore: else whoever comes next could do everything.
+    settings = settings_in(tmp_path)
+    bearer = new_bearer("one", KINDS["admin"], display_name=name, now_nanos=NOW_NANOS, ttl_seconds=1)
+    keep(settings.database, bearer.token, wall_nanos=NOW_NANOS)
+    with opened(settings) as store:
+        transaction = store.writing.begin()
+        if name == "revoked":
+            transaction.tokens.revoke(bearer.token.token_id, NOW_NANOS)
+        # Long after the other one's end.
+        store.writing.commit(NOW_NANOS + 10**10)
+    assert decided(settings) == Access(True, None, has_tokens=True)
+
+
 def test_who_asks_for_client_certificates_wants_credentials(tmp_path: Path) -> None:
     settings = replace(settings_in(tmp_path), trust_domain="example.org")
     assert decided(settings) == Access(True, "example.org", has_tokens=False)

@@ -1,7 +1,8 @@
 """Every kind of handler is guarded: refusals become statuses, faults tell nothing but a reference."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import grpc
@@ -10,8 +11,11 @@ import pytest
 import structlog
 
 from hub.core.errors import NotFound
+from hub.core.identity_errors import CredentialMissing
 from hub.core.limits import Limits
+from hub.rpc import identity, interceptors
 from hub.rpc.call_log import CallLog
+from hub.rpc.identity import Call
 from hub.rpc.interceptors import FaultReporter, RefusalInterceptor
 from synchub.channel import Refusal, refusal_from_error
 from tests.unit.hub.rpc.admitting import open_admission
@@ -158,3 +162,23 @@ async def test_a_cancelled_handler_stays_cancelled() -> None:
             assert isinstance(await asyncio.wait_for(seen, 5), asyncio.CancelledError)
     await server.stop(0)
     assert logs == []
+
+
+@pytest.mark.parametrize(("is_refused", "decoded"), [(True, [b""]), (False, [b"sent"])])
+async def test_what_a_refused_call_sends_is_not_decoded(*, is_refused: bool, decoded: list[bytes]) -> None:
+    seen: list[bytes] = []
+
+    def decode(raw: bytes) -> None:
+        seen.append(raw)
+
+    admission = open_admission()
+    with _the_running_call(Call("peer", None, CredentialMissing() if is_refused else None, admission)):
+        interceptors._refusing_deserializer(decode)(b"sent")
+    assert seen == decoded
+
+
+@contextmanager
+def _the_running_call(call: Call) -> Iterator[None]:
+    token = identity._CALL.set(call)
+    yield
+    identity._CALL.reset(token)
