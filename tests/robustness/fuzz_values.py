@@ -68,9 +68,9 @@ USUAL_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "next_holder_id": ("h1", "h2"),
     "nonce": ("n" * 22, "m" * 30, "Az09_-" * 5, "q" * 128),
     "request_id": ("", "", "q1", "q2", "q3"),
-    "message_id": ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9"),
-    "event_id": ("", "e1", "e2", "e3", "e4", "e5", "e6", "e7"),
-    "outbox_id": ("o1", "o2", "o3", "o4", "o5", "o6", "o7"),
+    "message_id": tuple(f"m{n}" for n in range(2_000)),
+    "event_id": tuple(f"e{n}" for n in range(2_000)),
+    "outbox_id": tuple(f"o{n}" for n in range(2_000)),
     "projection_id": ("x1", "x2", "x3"),
     "destination": ("mail", "mail", "other"),
     "ordering_key": ("", "k1", "k2"),
@@ -160,6 +160,8 @@ class Values:
         if descriptor.name == "CommitRequest" and self._rng.random() < 0.8:
             # Else hardly any would get as far as the journal.
             made.stream_id = made.credential.resource or "s1"  # type: ignore[attr-defined]  # it is that one
+        if descriptor.name == "NewOutboxMessage" and self._rng.random() < 0.8:
+            made.event_id = ""  # type: ignore[attr-defined]  # it is that one
         return made
 
     def _given_share(self, field: FieldDescriptor) -> float:
@@ -252,7 +254,9 @@ def descriptor_of(kind: type[Message]) -> Descriptor:
 
 def _learned_share(name: str) -> float:
     """How likely what was learned is sent instead of the usual; what acts on nothing else is always."""
-    return {"claim_id": 0.9, "alert_id": 0.9, "token_id": 0.9, "page_token": 0.15}.get(name, 0.25)
+    return {"claim_id": 0.9, "alert_id": 0.9, "token_id": 0.9, "outbox_id": 0.6, "page_token": 0.15}.get(
+        name, 0.25
+    )
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:
