@@ -24,6 +24,7 @@ from hub.core.limits import Limits
 from hub.core.values import Caller, HubProject, Role, RuntimeId
 from hub.rpc.identity import Admission, Call, caller_of, hub_caller_of, refuse_mismatch
 from hub.rpc.requests import RequestCheck
+from hub.service import readers
 from hub.service.instruments import NoInstruments
 from hub.service.rates import HubRates
 from hub.service.token_book import TokenBook
@@ -393,3 +394,13 @@ def test_renewals_of_another_runtime_are_refused_one_by_one() -> None:
     with pytest.raises(IdentityMismatch):
         gate.within("bound", renew)
     assert [runtime_id for *_, runtime_id in gate.observed.mismatches] == ["else"]
+
+
+def test_what_a_call_reads_waits_in_the_turn_of_the_callers_hub_project() -> None:
+    def turn_of(context: Context, hub_project: str) -> str:
+        caller_of(context, hub_project, check=check())
+        return readers._TURN.get()
+
+    assert Gate().within("reader", lambda context: turn_of(context, "")) == "one"
+    gate = Gate(are_required=False)
+    assert gate.within(None, lambda context: turn_of(context, "named")) == "named"

@@ -117,6 +117,23 @@ async def test_a_read_that_is_cancelled_while_it_runs_has_its_thread_until_it_is
     assert shelf.readers.waiting_count == 0
 
 
+async def test_a_turn_that_is_granted_to_who_is_cancelled_in_the_same_moment_is_given_on(
+    store: SqlStore,
+) -> None:
+    with shelf_of(store) as shelf:
+        async with shelf.full():
+            cancelled, other = shelf.begin("b", "cancelled"), shelf.begin("c", "other")
+            await settled()
+            shelf.readers._running_count += 1  # one more runs, and is over
+            shelf.readers._over()
+            cancelled.cancel()
+            await asyncio.gather(cancelled, return_exceptions=True)
+        await other
+        await settled()
+        assert shelf.begun == ["other"]
+    assert shelf.readers._running_count == 0
+
+
 async def test_what_a_read_raises_costs_no_thread(store: SqlStore) -> None:
     def broken(_transaction: ReadTransaction) -> None:
         raise LookupError
