@@ -6,7 +6,8 @@ says which one. What a line never has are payloads, nonces and tokens: whoever l
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TextIO
 
 import structlog
@@ -65,6 +66,17 @@ def configure_logs(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(logging.WARNING, LEVELS[level]))
+
+
+@contextmanager
+def without_log() -> Iterator[None]:
+    """Keep silent what a hub would log: the command says in a sentence what is wrong."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 class _AddFacts:

@@ -4,16 +4,14 @@ It runs the hub's own commands (``hub.service``), each in a transaction of its o
 hub would have. Imported where it is needed: other commands need no store.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import structlog
-
 from hub.assembly.parts import boot_nanos
+from hub.cli.logs import without_log
 from hub.cli.output import CommandFailed
 from hub.config import HubSettings, ServeFlags, load_settings
 from hub.core.clock import HubClock
@@ -95,7 +93,7 @@ def opened_store(settings: HubSettings, *, is_made: bool) -> Iterator[OfflineSto
         raise CommandFailed(f"there is no store {database}")
     try:
         with (
-            _without_log(),
+            without_log(),
             refusals_told(),
             opened_engine(database, limits=settings.limits) as engine,
             _faults_told(engine.health, database),
@@ -118,14 +116,3 @@ def _faults_told(health: StoreHealth, database: Path) -> Iterator[None]:
     except StorageUnavailable as error:
         why = health.fault() or "the disk cannot be read or written"
         raise CommandFailed(f"cannot use the store {database}: {why}") from error
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """Keep silent what a hub would log: the command says in a sentence what is wrong."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)

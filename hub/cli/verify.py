@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hub.cli.hub_calls import channel_to, message_to_json
-from hub.cli.logs import configure_logs
+from hub.cli.logs import without_log
 from hub.cli.options import (
     DEFAULT_HUB,
     HubOption,
@@ -49,8 +49,7 @@ def verify(
     anything was found.
     """
     if db:
-        with failures_told():
-            configure_logs()
+        with failures_told(), without_log():
             _verify_file(Path(db), is_json=is_json)
         return
     with channel_to(hub) as channel:

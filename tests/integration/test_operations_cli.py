@@ -217,6 +217,22 @@ def test_a_backup_that_was_cut_off_is_called_damaged_and_makes_nothing(
     assert not (tmp_path / "new.db").exists()
 
 
+def test_a_page_that_is_damaged_is_told_in_sentences_alone(database: Path, tmp_path: Path) -> None:
+    assert told("backup", "--db", database, "--to", tmp_path / "b.db").code == 0
+    connection = apsw.Connection(str(tmp_path / "b.db"))
+    root_page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'event'").get
+    page_bytes = connection.pragma("page_size")
+    connection.close()
+    with (tmp_path / "b.db").open("r+b") as file:
+        file.seek((int(str(root_page)) - 1) * int(str(page_bytes)))
+        file.write(b"\xff" * 8)
+    verified = told("verify", "--db", tmp_path / "b.db")
+    assert verified.code == 1
+    assert "the structure of the file is damaged" in verified.out
+    assert "Restore a backup that verifies" in verified.error
+    assert "store_unavailable" not in verified.out + verified.error
+
+
 def test_a_file_that_is_there_is_not_written_over(database: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     taken = told("backup", "--db", database, "--to", tmp_path / "mine")
