@@ -10,11 +10,15 @@ import sys
 # What it says is said by the ends of calls. It is read when gRPC is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-import typer
+try:
+    import typer
 
-from runtime_agent import __version__
-from runtime_agent.cli import append, exec_program, import_file, quarantine, start, status, tail
-from runtime_agent.core.errors import RuntimeAgentError, UsageError
+    from runtime_agent import __version__
+    from runtime_agent.cli import append, exec_program, import_file, quarantine, start, status, tail
+    from runtime_agent.core.errors import RuntimeAgentError, UsageError
+except KeyboardInterrupt:
+    # Ctrl-C while the command line is still being loaded; nothing was done yet.
+    sys.exit(130)
 
 app = typer.Typer(
     name="runtime-agent",
