@@ -26,6 +26,7 @@ from hub.core.identity_errors import (
 from hub.core.permissions import check_permission
 from hub.core.values import Caller, HubProject, Role
 from hub.rpc.requests import RequestCheck
+from hub.service.rates import host_of
 from hub.service.readers import read_in_turn_of
 from hub.service.token_book import TokenBook
 
@@ -72,6 +73,11 @@ class Call:
     def credential_key(self) -> str:
         """What tells the credential from all others, "" where there is none."""
         return "" if self.caller is None else self.caller.credential_key
+
+    @property
+    def asker(self) -> str:
+        """Who asks, as what is asked is counted: the credential, or without one the host."""
+        return self.credential_key or host_of(self.peer)
 
     def fault(self) -> Refusal | None:
         """Return why the call may not go on, None where it may."""

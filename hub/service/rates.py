@@ -58,7 +58,7 @@ class HubRates:
 
         Raises: RateLimited.
         """
-        key = credential_key or peer.rpartition(":")[0]
+        key = credential_key or host_of(peer)
         wait_seconds = self._calls.take_now(key, self._monotonic_seconds(), amount=1)
         if wait_seconds:
             per_second = self._limits.credential_requests_per_second
@@ -125,6 +125,11 @@ class ProjectGuesses:
         taken_count = sum(owner is not None for owner in others)
         if taken_count:
             self._buckets.take(hub_project, now, amount=taken_count)
+
+
+def host_of(peer: str) -> str:
+    """Return the host of a peer: its address without the port."""
+    return peer.rpartition(":")[0]
 
 
 def _limit_of(*, is_events: bool) -> str:

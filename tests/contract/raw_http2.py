@@ -72,6 +72,10 @@ class RawConnection:
         left = [(name, value) for name, value in headers if name in named]
         self.send_frame(HEADERS, END_HEADERS, stream_id, literal_headers([*kept, *left]))
 
+    def send_message(self, message: bytes, *, stream_id: int = 1) -> None:
+        """Send a call's only message, and close its side."""
+        self.send_frame(DATA, END_STREAM, stream_id, b"\0" + len(message).to_bytes(4, "big") + message)
+
     def frame(self) -> Frame | None:
         """Wait for a frame; None where the hub has closed the connection."""
         header = self._exactly(HEADER_BYTES)

@@ -17,7 +17,13 @@ from synchub.channel import Refusal, refusal_from_error
 from synchub.v1.hub_service_pb2 import GetHubInfoRequest
 from synchub.v1.hub_service_pb2_grpc import HubServiceStub
 from synchub.v1.sync_event_pb2 import SyncEvent
-from synchub.v1.sync_service_pb2 import ExportEventsRequest, PushEventsRequest, WatchEventsRequest
+from synchub.v1.sync_service_pb2 import (
+    ExportEventsRequest,
+    GetRunRequest,
+    ListEventsRequest,
+    PushEventsRequest,
+    WatchEventsRequest,
+)
 from synchub.v1.sync_service_pb2_grpc import SyncServiceStub
 from tests.contract.conftest import settings_in
 from tests.contract.every_method import METHODS, Method, method_named
@@ -241,3 +247,55 @@ async def test_a_refused_stream_ends_with_its_status_however_late_that_can_be_wr
         call = channel.stream_stream(method.path, bytes, bytes)(timeout=CALL_SECONDS_MAX)
         await call.write(refused)
         assert (await end_of(call)).reason == "INVALID_REQUEST"
+
+
+async def limit_reached(channel: grpc.aio.Channel, request: ListEventsRequest) -> str:
+    """The limit that a call names which is refused; "" where it is answered."""
+    try:
+        await SyncServiceStub(channel).ListEvents(request)
+    except grpc.aio.AioRpcError as error:
+        return refusal_from_error(error).metadata["limit"]
+    return ""
+
+
+async def push_two_mebibytes(channel: grpc.aio.Channel) -> None:
+    push = SyncServiceStub(channel).PushEvents(timeout=CALL_SECONDS_MAX)
+    for n in (1, 2):
+        event = SyncEvent(sequence=n, event_type="line", payload=bytes(MEBIBYTE - 1))
+        request = PushEventsRequest(
+            hub_project="a", project_id="p", run_id="r", runtime_id="rt", events=[event]
+        )
+        await push.write(request)
+        await push.read()
+    await push.done_writing()
+    while await push.read() is not grpc.aio.EOF:
+        pass
+
+
+async def test_answers_that_nobody_reads_are_kept_up_to_a_bound_and_then_no_large_one_is_given(
+    tmp_path: Path,
+) -> None:
+    limits = Limits(credential_unread_answer_bytes_max=4 * MEBIBYTE)
+    request = ListEventsRequest(hub_project="a", project_id="p", run_id="r")
+    async with (
+        running_hub(settings_in(tmp_path, limits)) as hub,
+        grpc.aio.insecure_channel(hub.address) as channel,
+        asyncio.timeout(4 * CALL_SECONDS_MAX),
+    ):
+        await push_two_mebibytes(channel)
+        assert await limit_reached(channel, request) == ""
+        with RawConnection(hub.address) as connection:
+            connection.greet()
+            for n in range(16):
+                connection.begin_call("/synchub.v1.SyncService/ListEvents", stream_id=2 * n + 1)
+                connection.send_message(request.SerializeToString(), stream_id=2 * n + 1)
+            while not (limit := await limit_reached(channel, request)):
+                pass
+            assert limit == "credential_unread_answer_bytes_max"
+            # What is small is answered.
+            small = GetRunRequest(hub_project="a", project_id="p", run_id="r")
+            run = await SyncServiceStub(channel).GetRun(small)
+            assert run.run.cursor == 2
+            assert await answers_at_once(hub)
+        while limit:  # it is a moment until the hub hears that the client is gone
+            limit = await limit_reached(channel, request)
