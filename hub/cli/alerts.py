@@ -1,11 +1,10 @@
 """``synchub alerts``: what the hub refused or noticed and a person should look at."""
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from hub.cli.hub_calls import bare_enum_name, channel_to, message_to_json, moment_text, pages_of
+from hub.cli.hub_calls import bare_enum_name, channel_to, first_of, message_to_json, moment_text, pages_of
 from hub.cli.options import (
     DEFAULT_HUB,
     HubOption,
@@ -52,7 +51,7 @@ def list_alerts(
         pages = pages_of(
             lambda request, timeout: stub.ListAlerts(request, timeout=timeout), request, entries_max=limit
         )
-        found = islice((alert for page in pages for alert in page.alerts), limit or None)
+        found = first_of((alert for page in pages for alert in page.alerts), limit)
         if is_json:
             for alert in found:
                 print_json(message_to_json(alert))

@@ -1,8 +1,10 @@
 """What commands need that ask a hub: a channel for the length of a block, pages, and messages as JSON."""
 
 import base64
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final, Protocol, TypeVar, cast
 
 import grpc
@@ -28,6 +30,7 @@ SHOWN_BYTES_MAX: Final = 32
 WithBody = StoredEvent | JournalEvent | OutboxMessage
 """What has a payload, as bytes or as text."""
 
+Found = TypeVar("Found")
 Request = TypeVar("Request", bound="PagedRequest")
 Response = TypeVar("Response", bound="PagedResponse")
 Number_co = TypeVar("Number_co", bound=int, covariant=True)
@@ -83,6 +86,14 @@ def pages_of(
         if not page.next_page_token:
             return
         request.page_token = page.next_page_token
+
+
+def first_of(found: Iterable[Found], limit: int) -> Iterator[Found]:
+    """Give so many of what is found, all for 0, and say on standard error where that was not all of it."""
+    rest = iter(found)
+    yield from islice(rest, limit or None)
+    if limit and next(rest, None) is not None:
+        print(f"synchub: there are more than these {limit}: give --limit, 0 for all", file=sys.stderr)
 
 
 def message_to_json(message: Message) -> dict[str, Json]:

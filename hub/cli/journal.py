@@ -12,6 +12,7 @@ from hub.cli.hub_calls import (
     PAGE_SIZE_MAX,
     channel_to,
     event_to_json,
+    first_of,
     message_to_json,
     moment_text,
     pages_of,
@@ -97,7 +98,7 @@ def streams(
         pages = pages_of(
             lambda request, timeout: stub.ListStreams(request, timeout=timeout), request, entries_max=limit
         )
-        found = islice((stream for page in pages for stream in page.streams), limit or None)
+        found = first_of((stream for page in pages for stream in page.streams), limit)
         if is_json:
             for stream in found:
                 print_json(message_to_json(stream))

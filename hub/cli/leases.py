@@ -1,6 +1,5 @@
 """``synchub leases``: who holds what and until when, and how a person asks a holder to stop."""
 
-from itertools import islice
 from typing import Annotated
 
 import grpc
@@ -8,7 +7,7 @@ import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.cli import lease_watch, maintenance
-from hub.cli.hub_calls import channel_to, enum_number, message_to_json, moment_text, pages_of
+from hub.cli.hub_calls import channel_to, enum_number, first_of, message_to_json, moment_text, pages_of
 from hub.cli.lease_words import (
     TABLE_COLUMNS,
     abort_text,
@@ -85,7 +84,7 @@ def list_leases(
         pages = pages_of(
             lambda request, timeout: stub.ListLeases(request, timeout=timeout), request, entries_max=limit
         )
-        found = islice((lease for page in pages for lease in page.leases), limit or None)
+        found = first_of((lease for page in pages for lease in page.leases), limit)
         if is_json:
             for lease in found:
                 print_json(message_to_json(lease))

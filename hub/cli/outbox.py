@@ -1,6 +1,5 @@
 """``synchub outbox``: messages that commits left to be delivered, and how a dead one is tried anew."""
 
-from itertools import islice
 from typing import Annotated, Final
 
 import typer
@@ -10,6 +9,7 @@ from hub.cli.hub_calls import (
     channel_to,
     enum_number,
     event_to_json,
+    first_of,
     moment_text,
     pages_of,
     shown_body,
@@ -93,7 +93,7 @@ def list_messages(
             request,
             entries_max=limit,
         )
-        found = islice((message for page in pages for message in page.messages), limit or None)
+        found = first_of((message for page in pages for message in page.messages), limit)
         if is_json:
             for message in found:
                 print_json(event_to_json(message))

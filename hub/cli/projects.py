@@ -1,11 +1,10 @@
 """``synchub project``: which projects belong to the hub project."""
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from hub.cli.hub_calls import channel_to, message_to_json, moment_text, pages_of
+from hub.cli.hub_calls import channel_to, first_of, message_to_json, moment_text, pages_of
 from hub.cli.options import (
     DEFAULT_HUB,
     HubOption,
@@ -48,7 +47,7 @@ def list_projects(
         pages = pages_of(
             lambda request, timeout: stub.ListProjects(request, timeout=timeout), request, entries_max=limit
         )
-        found = islice((project for page in pages for project in page.projects), limit or None)
+        found = first_of((project for page in pages for project in page.projects), limit)
         if is_json:
             for project in found:
                 print_json(message_to_json(project))

@@ -1,11 +1,10 @@
 """``synchub runs``: which runs the hub holds, and how far one is."""
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from hub.cli.hub_calls import channel_to, message_to_json, moment_text, pages_of
+from hub.cli.hub_calls import channel_to, first_of, message_to_json, moment_text, pages_of
 from hub.cli.options import (
     DEFAULT_HUB,
     HubOption,
@@ -62,7 +61,7 @@ def runs(
         pages = pages_of(
             lambda request, timeout: stub.ListRuns(request, timeout=timeout), request, entries_max=limit
         )
-        found = islice((each for page in pages for each in page.runs), limit or None)
+        found = first_of((each for page in pages for each in page.runs), limit)
         if is_json:
             for each in found:
                 print_json(message_to_json(each))

@@ -1,11 +1,18 @@
 """``synchub runtimes``: which runtimes are alive."""
 
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from hub.cli.hub_calls import bare_enum_name, channel_to, enum_number, message_to_json, moment_text, pages_of
+from hub.cli.hub_calls import (
+    bare_enum_name,
+    channel_to,
+    enum_number,
+    first_of,
+    message_to_json,
+    moment_text,
+    pages_of,
+)
 from hub.cli.options import (
     DEFAULT_HUB,
     HubOption,
@@ -47,7 +54,7 @@ def runtimes(
         pages = pages_of(
             lambda request, timeout: stub.ListRuntimes(request, timeout=timeout), request, entries_max=limit
         )
-        found = islice((runtime for page in pages for runtime in page.runtimes), limit or None)
+        found = first_of((runtime for page in pages for runtime in page.runtimes), limit)
         if is_json:
             for runtime in found:
                 print_json(message_to_json(runtime))

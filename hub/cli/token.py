@@ -6,7 +6,6 @@ Each command asks a hub (``--hub``), or does the same by itself to the store of 
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,6 +16,7 @@ from hub.cli.hub_calls import (
     bare_enum_name,
     channel_to,
     enum_number,
+    first_of,
     message_to_json,
     moment_text,
     pages_of,
@@ -150,7 +150,7 @@ def list_tokens(
 
         with failures_told():
             found, now = listed(db, request)
-            _print_tokens(islice(found, limit or None), now=now, is_json=is_json)
+            _print_tokens(first_of(found, limit), now=now, is_json=is_json)
         return
     with channel_to(hub) as channel:
         stub = HubServiceStub(channel)
@@ -159,7 +159,7 @@ def list_tokens(
             lambda request, timeout: stub.ListTokens(request, timeout=timeout), request, entries_max=limit
         )
         tokens = (token for page in pages for token in page.tokens)
-        _print_tokens(islice(tokens, limit or None), now=now, is_json=is_json)
+        _print_tokens(first_of(tokens, limit), now=now, is_json=is_json)
 
 
 @app.command("revoke", epilog=REVOKE_EXAMPLES)
