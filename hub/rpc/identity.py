@@ -26,6 +26,7 @@ from hub.core.identity_errors import (
 from hub.core.permissions import check_permission
 from hub.core.values import Caller, HubProject, Role
 from hub.rpc.requests import RequestCheck
+from hub.rpc.unread_answers import UnreadAnswers
 from hub.service.rates import host_of
 from hub.service.readers import read_in_turn_of
 from hub.service.token_book import TokenBook
@@ -107,6 +108,7 @@ class Admission:
         """Bind the tokens; ``trust_domain`` is that of client certificates, None where there are none."""
         self.tokens = tokens
         self.observer = observer
+        self.unread = UnreadAnswers()
         self._rates = rates
         self._are_credentials_required = are_credentials_required
         self._trust_domain = trust_domain

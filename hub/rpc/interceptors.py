@@ -8,16 +8,15 @@ streaming handler (a generator, or ``read()`` and ``write()``).
 
 import asyncio
 import inspect
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from hub.core.errors import InvalidRequest, LimitReached, Refusal, Violation
@@ -31,9 +30,6 @@ from hub.rpc.open_streams import ErrorReporter
 from hub.rpc.streams import CONNECTION_LOST, STATUS_SECONDS_MAX
 
 log = structlog.get_logger(__name__)
-
-LARGE_ANSWER_BYTES: Final = 64 * 1024
-"""Smaller answers are not counted: calls are bounded by their rate."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -108,8 +104,6 @@ class CallGuard:
         """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
         self.limits = limits
         self._open_service_streams = 0
-        self._unread_bytes: Counter[str] = Counter()
-        """Of large answers that are being written, by who asked."""
         self._reporter = reporter
         self._admission = admission
         self._calls = calls
@@ -178,25 +172,18 @@ class CallGuard:
             self._open_service_streams -= 1
 
     def count_answer(self, response: object, record: CallRecord) -> None:
-        """Count a call's only answer until it is written, which ends the running task: a client that asks and
-        does not read would have the hub keep as many as it asks for.
+        """Count a call's only answer until it is written, which ends the running task.
 
         Raises: LimitReached where too much of what the caller asked for is not read yet.
         """
-        size = response.ByteSize() if isinstance(response, Message) else 0
-        task = asyncio.current_task()
-        if size < LARGE_ANSWER_BYTES or record.call is None or task is None:
+        call, task = record.call, asyncio.current_task()
+        if call is None or task is None:
             return
-        asker, bytes_max = record.call.asker, self.limits.credential_unread_answer_bytes_max
-        if self._unread_bytes[asker] + size > bytes_max:
-            raise LimitReached("credential_unread_answer_bytes_max", bytes_max)
-        self._unread_bytes[asker] += size
-        task.add_done_callback(lambda _: self._answer_written(asker, size))
-
-    def _answer_written(self, asker: str, size: int) -> None:
-        self._unread_bytes[asker] -= size
-        if not self._unread_bytes[asker]:
-            del self._unread_bytes[asker]
+        unread, asker = call.admission.unread, call.asker
+        bytes_max = self.limits.credential_unread_answer_bytes_max
+        size = unread.begin(asker, response, bytes_max=bytes_max)
+        if size:
+            task.add_done_callback(lambda _: unread.end(asker, size))
 
     def over(self, record: CallRecord, *, is_stream: bool) -> None:
         """Note that a call is over."""

@@ -19,6 +19,7 @@ from google.rpc import status_pb2
 from hub.core.errors import HubStopping, LimitReached, Refusal
 from hub.core.limits import Limits
 from hub.rpc.call_record import closing_status, current_record
+from hub.rpc.identity import current_call
 from hub.rpc.open_streams import OpenStreams
 
 Request = TypeVar("Request")
@@ -316,14 +317,18 @@ class WatchStream:
 async def write_answer(context: Context[Request, Response], response: Response, *, limits: Limits) -> None:
     """Write a response that the client has to make room for in time.
 
-    Raises: LimitReached where it does not.
+    Raises: LimitReached where it does not, or too much of what the caller asked for is not read yet.
     """
-    seconds_max = limits.unread_answer_seconds_max
+    seconds_max, call = limits.unread_answer_seconds_max, current_call()
+    unread = call.admission.unread
+    size = unread.begin(call.asker, response, bytes_max=limits.credential_unread_answer_bytes_max)
     try:
         async with asyncio.timeout(seconds_max):
             await context.write(response)
     except TimeoutError as error:
         raise LimitReached("unread_answer_seconds_max", ceil(seconds_max)) from error
+    finally:
+        unread.end(call.asker, size)
 
 
 async def _say_and_end(

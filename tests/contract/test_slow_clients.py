@@ -272,8 +272,9 @@ async def push_two_mebibytes(channel: grpc.aio.Channel) -> None:
         pass
 
 
+@pytest.mark.parametrize("method", ["ListEvents", "ExportEvents", "WatchEvents"])
 async def test_answers_that_nobody_reads_are_kept_up_to_a_bound_and_then_no_large_one_is_given(
-    tmp_path: Path,
+    tmp_path: Path, method: str
 ) -> None:
     limits = Limits(credential_unread_answer_bytes_max=4 * MEBIBYTE)
     request = ListEventsRequest(hub_project="a", project_id="p", run_id="r")
@@ -287,7 +288,7 @@ async def test_answers_that_nobody_reads_are_kept_up_to_a_bound_and_then_no_larg
         with RawConnection(hub.address) as connection:
             connection.greet()
             for n in range(16):
-                connection.begin_call("/synchub.v1.SyncService/ListEvents", stream_id=2 * n + 1)
+                connection.begin_call(f"/synchub.v1.SyncService/{method}", stream_id=2 * n + 1)
                 connection.send_message(request.SerializeToString(), stream_id=2 * n + 1)
             while not (limit := await limit_reached(channel, request)):
                 pass
