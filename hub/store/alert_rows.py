@@ -1,6 +1,7 @@
 """Alerts as rows: how observations are counted in the store, and how samples are kept."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import cast
 from uuid import uuid4
@@ -12,13 +13,39 @@ from synchub.contract import SEQUENCE_MAX
 
 
 class _Counted:
-    """How many alerts a hub project has, and the number of its newest change, counted on from the store.
+    """How many alerts a hub project has, of all and of each reason, and the number of its newest change,
+    counted on from the store.
 
     Counting them for each observation would take the longer, the more there are.
     """
 
     def __init__(self, sql: Session, hub_project_key: int) -> None:
+        self._sql = sql
+        self._hub_project_key = hub_project_key
         self.alert_count, self.newest_change = _count_alerts(sql, hub_project_key)
+        rows = cast("Iterable[tuple[str, int]]", sql.fetch("count_alerts_of_reasons", (hub_project_key,)))
+        self.of_reason = Counter(dict(rows))
+
+    def add(self, reason: str) -> None:
+        """Count a new alert."""
+        self.alert_count += 1
+        self.of_reason[reason] += 1
+
+    def has_room(self, reason: str, rows_max: int) -> bool:
+        """Whether a new alert of a reason gets a row of its own; one that a person has seen makes room.
+
+        No reason has more than half of the rows, so that who makes many of one hides none of another.
+        Each keeps a row free for what overflows, so the bound holds with those counted in.
+        """
+        if self.of_reason[reason] >= rows_max // 2:
+            return False
+        if self.alert_count < rows_max - len(AlertReason):
+            return True
+        dropped = list(self._sql.fetch("drop_acknowledged_alert", (self._hub_project_key,)))
+        for row in dropped:
+            self.alert_count -= 1
+            self.of_reason[str(row[0])] -= 1
+        return bool(dropped)
 
 
 def save_observations(
@@ -32,7 +59,8 @@ def save_observations(
     """Count observations, each with its hub project's key: a new alert, or one more of a known one, which is
     open again.
 
-    Past ``rows_max`` alerts of a hub project, one overflow row a reason counts what is new.
+    Past ``rows_max`` alerts of a hub project, or half as many of one reason, one overflow row a reason counts
+    what is new.
     """
     all_counted: dict[int, _Counted] = {}
     for hub_project_key, observation in observations:
@@ -41,8 +69,7 @@ def save_observations(
             counted = all_counted[hub_project_key] = _Counted(sql, hub_project_key)
         key = observation.key
         known = _load_alert(sql, hub_project_key, key=key)
-        # Each reason keeps a row free for what overflows, so the bound holds with those counted in.
-        if known is None and counted.alert_count >= rows_max - len(AlertReason):
+        if known is None and not counted.has_room(key.reason, rows_max):
             key = AlertKey(key.hub_project, key.reason, "", "", "")
             known = _load_alert(sql, hub_project_key, key=key)
         counted.newest_change += 1
@@ -51,7 +78,7 @@ def save_observations(
             identity = (hub_project_key, uuid4().hex, key.reason, key.project_id, key.run_id, key.runtime_id)
             facts = (now_nanos, now_nanos, observation.count, samples, counted.newest_change)
             sql.run("create_alert", identity + facts)
-            counted.alert_count += 1
+            counted.add(key.reason)
             continue
         alert_key, _, seen_count, samples_text = known
         merged = merged_samples(samples_from_json(samples_text), observation.samples, samples_max=samples_max)

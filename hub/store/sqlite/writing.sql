@@ -159,6 +159,18 @@ WHERE hub_project_key = :hub_project_key AND reason = :reason AND project_id = :
 -- How many alerts a hub project has, and its newest change.
 SELECT count(*), coalesce(max(change_number), 0) FROM alert WHERE hub_project_key = :hub_project_key;
 
+-- name: count_alerts_of_reasons
+-- How many alerts of each reason a hub project has.
+SELECT reason, count(*) FROM alert WHERE hub_project_key = :hub_project_key GROUP BY reason;
+
+-- name: drop_acknowledged_alert
+-- The alert that a person has seen and that did not recur for longest makes room.
+DELETE FROM alert WHERE alert_key = (
+    SELECT alert_key FROM alert
+    WHERE hub_project_key = :hub_project_key AND acknowledge_nanos IS NOT NULL
+    ORDER BY last_seen_nanos LIMIT 1
+) RETURNING reason;
+
 -- name: create_alert
 -- A new alert.
 INSERT INTO alert (hub_project_key, alert_id, reason, project_id, run_id, runtime_id, first_seen_nanos,

@@ -46,6 +46,9 @@ ALTER TABLE receipt ADD COLUMN create_nanos INTEGER NOT NULL DEFAULT 0;
 
 UPDATE receipt SET create_nanos = (SELECT time_floor_nanos FROM hub);
 
+-- Alerts that a person has seen make room for new ones, the one not seen again for longest first.
+CREATE INDEX alert_acknowledged ON alert (hub_project_key, last_seen_nanos) WHERE acknowledge_nanos IS NOT NULL;
+
 -- A token says for good what it is for, and what was taken back stays so.
 CREATE TRIGGER token_is_immutable
 BEFORE UPDATE OF token_id, hub_project_key, secret_hash, display_name, role, runtime_id, project_id_prefixes,
