@@ -365,7 +365,9 @@ def test_a_caller_that_leaves_ends_the_prune_and_what_was_done_stays_done(hub: H
     gone_count = 300 - len(hub.with_payload())
     assert seen[-1].payload_count == 9
     assert gone_count >= 9
-    assert gone_count + hub.prune(1).payload_count == 300
+    # Until the hub hears that the caller is gone it may do a step more, and no more than some.
+    assert 0 < hub.prune(1).payload_count <= 300 - gone_count
+    assert not hub.with_payload()
     counted, kept = hub.stored_bytes()
     assert counted == kept
 
