@@ -53,7 +53,7 @@ def exclusive_lock(database: Path) -> Iterator[None]:
         sentence = f"the folder {database.parent} of the store is not there."
         raise StartRefused(sentence, "Make it, or give another --db.")
     try:
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         sentence = f"cannot open the lock file {lock_path}: {error.strerror}."
         raise StartRefused(sentence, "Check that the folder exists and may be written.") from error

@@ -111,3 +111,12 @@ def test_no_plan_rests_on_the_values_of_parameters(tmp_path: Path, *, is_writer:
     is_stable = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1)
     connection.close()
     assert is_stable == 1
+
+
+def test_a_lock_that_is_a_link_empties_nobodys_file(tmp_path: Path) -> None:
+    somebodys = tmp_path / "somebody's"
+    somebodys.write_text("kept")
+    (tmp_path / "hub.db.lock").symlink_to(somebodys)
+    with pytest.raises(StartRefused, match="cannot open the lock file"):
+        open_once(tmp_path / "hub.db")
+    assert somebodys.read_text() == "kept"
