@@ -110,7 +110,7 @@ class Limits:
     """Largest request of these, whose names the hub keeps for as long as the stream is open."""
     unread_answer_seconds_max: float = 30.0
     """A stream whose answers nobody reads for so long ends."""
-    credential_unread_answer_bytes_max: int = 256 * 1024 * 1024
+    credential_unread_answer_bytes_max: int = 1024**3
     """Large answers that one credential, or without one a host, has asked for and not read yet."""
     first_message_seconds_max: float = 30.0
     """A stream that never says anything ends."""
