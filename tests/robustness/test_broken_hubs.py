@@ -15,7 +15,7 @@ from typing import Final
 import apsw
 import pytest
 
-from hub import parts
+from hub.assembly import parts
 from hub.config import Endpoint, HubSettings
 from hub.core.lease import decide_acquire, decide_renew, decide_takeover
 from hub.core.tenure import Claim, Credential, Granted, Resource, TenureEnd, TenureState, unused_resource
