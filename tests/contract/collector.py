@@ -28,7 +28,8 @@ class Collector(TraceServiceServicer):
 
     def __init__(self) -> None:
         self._server = grpc.server(ThreadPoolExecutor(4))
-        add_TraceServiceServicer_to_server(self, self._server)
+        # Generated without types.
+        add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         self._port = self._server.add_insecure_port("127.0.0.1:0")
         self._spans: list[Span] = []
         self._arrived = threading.Condition()
