@@ -189,7 +189,7 @@ class Limits:
     """Callers of each rate that are remembered, 200 bytes each; the one not seen for longest makes room."""
     writer_queue_hub_project_bytes_max: int = 16 * 1024 * 1024
     """What one hub project may have of ``writer_queue_bytes_max``."""
-    group_hub_project_bytes_max: int = 1024 * 1024
+    group_hub_project_bytes_max: int = 2 * 1024 * 1024
     """What one hub project may have of a group, but always one command."""
     group_shared_bytes_max: int = 256 * 1024
     """The same while others wait for the writer too: nobody waits for long behind a flood."""
