@@ -245,7 +245,7 @@ class _Hub:
         self._is_stopping = True
         await server.say_not_serving()
         seconds_max = max(0.0, self._parts.limits.drain_seconds_max - SETTLE_SECONDS_MAX)
-        draining = asyncio.create_task(self._parts.streams.drain(seconds_max))
+        draining = asyncio.create_task(self._drain(server, seconds_max))
         hastening = asyncio.create_task(hastened.wait())
         await asyncio.wait({draining, hastening}, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done() or not draining.result():
@@ -253,6 +253,17 @@ class _Hub:
         draining.cancel()
         hastening.cancel()
         await server.stop(0.0 if hastened.is_set() else SETTLE_SECONDS_MAX / 3)
+
+    async def _drain(self, server: HubServer, seconds_max: float) -> bool:
+        """Ask all streams to end; return whether they did in time, and who had one was told why."""
+        end_seconds = asyncio.get_running_loop().time() + seconds_max
+        have_ended = await self._parts.streams.drain(seconds_max)
+        try:
+            async with asyncio.timeout_at(end_seconds):
+                await server.all_told()
+        except TimeoutError:
+            return False
+        return have_ended
 
     async def _settle(self) -> None:
         """Make durable what is only in memory, and let the writer finish what it has."""

@@ -75,6 +75,8 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
         self._guard = CallGuard(reporter, admission, calls, limits=limits)
         self._calls = calls
+        self.all_told = self._guard.all_told
+        """Set while no call is being ended: nobody waits for a status."""
         self._wrapped: dict[str, tuple[object, object]] = {}
 
     async def intercept_service(
@@ -104,6 +106,9 @@ class CallGuard:
         """Keep what turns errors into statuses, what finds out who calls, and what counts the calls."""
         self.limits = limits
         self._open_service_streams = 0
+        self._telling_count = 0
+        self.all_told = asyncio.Event()
+        self.all_told.set()
         self._reporter = reporter
         self._admission = admission
         self._calls = calls
@@ -200,12 +205,18 @@ class CallGuard:
             raise asyncio.CancelledError from error
         record.ended_by(error)
         status = self._reporter.status_of(error, method=record.method)
+        self._telling_count += 1
+        self.all_told.clear()
         try:
             async with asyncio.timeout(STATUS_SECONDS_MAX):
                 await context.abort_with_status(closing_status(status, context))
         except (TimeoutError, *CONNECTION_LOST) as late:
             # The status lies behind answers that the client does not read; gRPC keeps it for then.
             raise asyncio.CancelledError from late
+        finally:
+            self._telling_count -= 1
+            if not self._telling_count:
+                self.all_told.set()
 
 
 def guarded_handler(

@@ -41,6 +41,7 @@ class HubServer:
         is_channelz_enabled: bool,
     ) -> None:
         """Make the server; call inside the running loop. Nothing is bound yet."""
+        self._interceptor = interceptor
         self._server = grpc.aio.server(
             interceptors=[interceptor],
             options=server_options(
@@ -95,6 +96,10 @@ class HubServer:
     async def say_not_serving(self) -> None:
         """Tell whoever asks or watches the health that the hub will stop."""
         await self._health.enter_graceful_shutdown()
+
+    async def all_told(self) -> None:
+        """Return once no call is being ended by a status that is still to be written."""
+        await self._interceptor.all_told.wait()
 
     async def stop(self, grace_seconds: float) -> None:
         """Close the port, give calls so long to end, and cancel the rest."""

@@ -16,6 +16,7 @@ from synchub.v1.journal_service_pb2 import CommitRequest, NewJournalEvent, Watch
 from synchub.v1.journal_service_pb2_grpc import JournalServiceStub
 from synchub.v1.lease_service_pb2 import (
     AcquireLeaseRequest,
+    GetResourceStateRequest,
     LeaseRenewal,
     RenewLeasesRequest,
     RenewLeasesResponse,
@@ -73,11 +74,15 @@ class Crowd:
         self.acknowledged: dict[RunId, int] = {}
         self.committed: dict[str, int] = {}
         self.answered: Counter[str] = Counter()
+        self._heard: set[str] = set()
+        """Who was answered at least once."""
         self.ends: Counter[str] = Counter()
         self.told_in_band = 0
         self.is_stubborn = False
         """Whether nobody closes the own side of a stream that was refused in band."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_held = asyncio.Event()
+        """Whether the lease is held for which others wait."""
 
     def begin(self) -> None:
         """Set them all to work, until the hub ends their calls."""
@@ -94,9 +99,20 @@ class Crowd:
             *(self._renew(f"renewed {n}") for n in range(RENEWERS)),
             *(self._commit(f"stream {n}") for n in range(COMMITTERS)),
             *(self._wait(n) for n in range(WAITERS)),
-            *(self._watch(open_watch) for open_watch in watches for _ in range(WATCHERS_EACH)),
+            *(
+                self._watch(f"watch {kind} {n}", open_watch)
+                for kind, open_watch in enumerate(watches)
+                for n in range(WATCHERS_EACH)
+            ),
         ]
         self._tasks = [asyncio.ensure_future(self._until_ended(work)) for work in works]
+
+    async def is_at_work(self) -> bool:
+        """Whether the hub has answered everybody, and knows of everybody who waits."""
+        if len(self._heard) < STREAMS - WAITERS + COMMITTERS:
+            return False
+        request = GetResourceStateRequest(hub_project=HUB_PROJECT, resource="waited for")
+        return len((await self._lease.GetResourceState(request)).waiters) == WAITERS
 
     async def wait(self) -> None:
         """Wait until all of them have seen their calls end."""
@@ -140,6 +156,7 @@ class Crowd:
                 assert not answer.conflicts
                 self.acknowledged[run_id] = answer.cursor
                 self.answered["push"] += 1
+                self._heard.add(f"push {run_id}")
                 room.release()
         finally:
             sending.cancel()
@@ -148,20 +165,21 @@ class Crowd:
     async def _beat(self, runtime_id: str) -> str:
         call = self._presence.Heartbeat()
         request = HeartbeatRequest(hub_project=HUB_PROJECT, runtime_id=runtime_id, instance_id="i")
-        return await self._in_turns(call, lambda: call.write(request), "heartbeat")
+        return await self._in_turns(call, lambda: call.write(request), "heartbeat", runtime_id)
 
     async def _renew(self, resource: str) -> str:
         held = await self._lease.AcquireLease(_wanted(resource, "holder"))
         renewal = LeaseRenewal(credential=held.credential, ttl=seconds(600))
         call = self._lease.RenewLeases()
         request = RenewLeasesRequest(hub_project=HUB_PROJECT, renewals=[renewal])
-        return await self._in_turns(call, lambda: call.write(request), "renewal")
+        return await self._in_turns(call, lambda: call.write(request), "renewal", resource)
 
     async def _in_turns(
         self,
         call: Conversation,
         ask: Callable[[], Awaitable[object]],
         kind: str,
+        name: str,
     ) -> str:
         """Ask and be answered, again and again."""
         while True:
@@ -173,6 +191,7 @@ class Crowd:
             if answer.HasField("error"):
                 return await self._leave(call, answer.error)
             self.answered[kind] += 1
+            self._heard.add(name)
 
     async def _leave(self, call: Conversation, status: status_pb2.Status) -> str:
         """Close the own side of a stream that was refused in band, and see it end."""
@@ -201,23 +220,27 @@ class Crowd:
             )
             self.committed[stream_id] = answer.revision
             self.answered["commit"] += 1
+            self._heard.add(stream_id)
         raise AssertionError("it counts for ever")
 
     async def _wait(self, n: int) -> str:
         request = _wanted("waited for", f"waiter {n}")
         if n > 0:
+            await self._is_held.wait()
             request.wait_timeout.seconds = 500
         else:
             await self._lease.AcquireLease(request)
+            self._is_held.set()
             request = _wanted("waited for", "another")
             request.wait_timeout.seconds = 500
         await self._lease.AcquireLease(request)
         return "OK"
 
-    async def _watch(self, open_watch: Callable[[], Readable]) -> str:
+    async def _watch(self, name: str, open_watch: Callable[[], Readable]) -> str:
         call = open_watch()
         while await call.read() is not grpc.aio.EOF:
             self.answered["watch"] += 1
+            self._heard.add(name)
         return "OK"
 
 
